@@ -8,7 +8,7 @@
 struct comm_table_options {
     const struct comm_ops *ops;
     const struct comm_delay_options *delay; /* not NULL: comm_delay with these figures, and no peers */
-    struct comm_options comm;               /* of the comm over all ranks; key is the prefix of all */
+    struct comm_options comm; /* options of the comm over all ranks; its key is the prefix of all keys */
     const struct plan *plan;
     struct device_stream *stream; /* for the comparison of the plans */
 };
@@ -17,9 +17,9 @@ struct comm_table_options {
 int comm_table_create(struct comm_table *table, const struct comm_table_options *options,
                       struct muster_error *err);
 void comm_table_destroy(struct comm_table *table); /* accepts a zeroed one */
-/* Every waiting and later operation fails at once. */
+/* Makes every waiting and later operation fail at once. */
 void comm_table_abort(struct comm_table *table);
-/* Time spent inside operations so far, all comms together. */
+/* Nanoseconds spent inside operations so far, sum of all comms. */
 int64_t comm_table_busy_ns(const struct comm_table *table);
 
 #endif

@@ -1,5 +1,5 @@
-/* executor.h - the loop over schedule_op: buffer indices become addresses once, then a step is a walk over
- * an array that waits, launches and records.
+/* executor.h - the loop over schedule_op. Buffer indices become addresses once. Then a step is a walk over an
+ * array that waits, launches and records.
  *
  * Nothing is allocated after executor_create. The input of a launched function is one block for each
  * operation, filled at creation and unchanged while streams run. */
@@ -14,7 +14,7 @@
 #include "runtime/plan/model.h"
 #include "runtime/plan/plan.h"
 
-/* The comms of one rank: one for each pair of axis and stream that the schedule uses, and one over all
+/* The comms of one rank: a comm for each pair of axis and stream that the schedule uses, and a comm over all
  * ranks for use between steps. */
 struct comm_table {
     const struct comm_ops *ops;
@@ -23,13 +23,13 @@ struct comm_table {
     struct comm *control;
 };
 
-/* What of the host's goes on beside steps. Called on the compute stream, each NULL where there is nothing;
- * set while the stream is idle. wait: before the optimizer writes a group's values and moments; may block
- * while they are still read. vote: adds to votes[PLAN_VOTES], which are 0, this rank's of the step; does not
- * block. */
+/* Callbacks for host work that runs during steps. The compute stream calls them; NULL: none. They are set
+ * while the stream is idle. wait: called before the optimizer writes a group's values and moments; may block
+ * while they are still read. vote: adds this rank's votes of the step to votes[PLAN_VOTES], which are 0; does
+ * not block. */
 struct step_guard {
     void (*wait)(void *context, int group);
-    void *context; /* of wait */
+    void *context; /* context of wait */
     void (*vote)(void *context, double *votes);
     void *voter; /* context of vote */
 };
@@ -45,7 +45,8 @@ struct executor_parts {
     struct device_stream *const *streams; /* [STREAM_COUNT] */
     const struct comm_table *comms;
     const struct step_guard *guard;
-    bool graphs; /* what a layer enqueues is launched as one (device_ops.launch_graph, which is there then) */
+    bool graphs; /* the kernels of a layer are launched as one graph (device_ops.launch_graph, not NULL then)
+                  */
 };
 
 struct executor;
@@ -57,44 +58,49 @@ int executor_supports(const struct plan *plan, struct muster_error *err);
 struct executor *executor_create(const struct executor_parts *parts, struct muster_error *err);
 void executor_destroy(struct executor *executor); /* the streams must be empty; accepts NULL */
 
-/* Enqueues operations [0, end) and makes the compute stream wait for all of them but the carried ones, which
- * may still run when it is idle: they belong to the next run. The slots that a run begins with are gathered
- * first where the run before has not left them so: in the first run, after an evaluation and after
- * executor_forget. evaluate: loss layers form their loss in forward. The compute stream must be idle. */
+/* Enqueues operations [0, end) and makes the compute stream wait for all of them but the carried operations.
+ * Carried operations belong to the next run and may still run when the compute stream is idle. If the
+ * previous run has not gathered the slots that this run begins with, they are gathered first: in the first
+ * run, after an evaluation and after executor_forget. evaluate: loss layers form their loss in forward. The
+ * compute stream must be idle. */
 int executor_run(struct executor *executor, int end, bool evaluate, struct muster_error *err);
-/* The parameters were changed between runs: what was gathered ahead does not hold. Collective: every rank
- * calls it before the same run. */
+/* Drops the gathers made ahead, after parameters were changed between runs. Collective: every rank calls it
+ * before the same run. */
 void executor_forget(struct executor *executor);
 
-/* Enqueues the gathers by which ranks that step parts of parameters that they keep whole get each other's. */
+/* Enqueues gathers for parameters that ranks keep whole but step in parts: every rank gets the other parts.
+ */
 int executor_share(struct executor *executor, struct muster_error *err);
 
-/* When an operation ran, by its stream: the caller's memory. */
+/* The time of an operation, written by its stream to the caller's memory. */
 struct executor_mark {
     const struct device_ops *ops; /* both filled by the caller */
     struct device_stream *stream;
     int64_t begin_ns, end_ns; /* monotonic; 0: not yet */
-    int64_t waited_ns;        /* that the stream had spent waiting for others until it began */
+    int64_t waited_ns;        /* total wait of the stream for other streams until the operation began */
 };
-/* Where the next runs note when each operation ran, [plan.op_count]; NULL: nowhere. A carried operation
- * writes its mark in the run behind. For streams that call their functions themselves (device.h: the CPU's).
+/* Makes the next runs write the time of each operation to marks[plan.op_count]; NULL: stops that. A carried
+ * operation writes its mark in the next run. Only for streams that call their functions themselves (device.h:
+ * the CPU's).
  */
 void executor_trace(struct executor *executor, struct executor_mark *marks);
 
-/* The operation that the compute stream has begun last, from any thread; -1: none yet. */
+/* The operation that the compute stream has begun last; -1: none yet. From any thread. */
 int executor_place(const struct executor *executor);
 
-/* Whether a run may have fewer positions than the plan: where samples have lengths
- * (program_ends_with_lengths), but not where a layer is launched as a graph, or an embedding's gradient is
+/* Whether a run may have fewer positions than the plan. That needs samples with lengths
+ * (program_ends_with_lengths), no layer that is launched as a graph, and no embedding whose gradient is
  * exchanged as rows. */
 bool executor_may_be_shorter(const struct executor *executor);
-/* Positions of a micro-batch in the next runs, at most the plan's, while the compute stream is idle. */
+/* Sets the positions of a micro-batch in the next runs, at most the plan's. The compute stream must be idle.
+ */
 void executor_positions(struct executor *executor, int micro, int positions);
 
-/* What the next runs copy out of a layer's forward, until the streams are idle again; NULL: nothing. */
+/* Sets the value that the next runs copy out of a layer's forward, until the streams are idle again; NULL:
+ * none. */
 void executor_capture(struct executor *executor, const struct layer_capture *capture);
 
-/* Device calls return only that they failed; the device keeps the reason. Fills err and returns -1. */
+/* Fills err with the reason that the device keeps after a failed call. Returns -1. */
 int executor_refused(const struct device_ops *ops, struct device *device, struct muster_error *err);
 
 /* Address of a buffer (an index into plan.entries); NULL for -1. */

@@ -1,6 +1,6 @@
-/* fingerprint.h - the numerics fingerprint: everything on which the last bit of a run depends besides its
- * configuration and seed. Two runs with equal fingerprints are bit-identical; it is stored in checkpoints,
- * and a resume with another fingerprint is refused and names the field. */
+/* fingerprint.h - the numerics fingerprint: all settings besides configuration and seed on which the last bit
+ * of a run depends. Two runs with equal fingerprints are bit-identical. Checkpoints hold the fingerprint. A
+ * resume with another fingerprint is refused, and the error names the field. */
 #ifndef MUSTER_RUNTIME_TRAIN_FINGERPRINT_H
 #define MUSTER_RUNTIME_TRAIN_FINGERPRINT_H
 

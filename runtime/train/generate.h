@@ -10,14 +10,15 @@ struct generate_options {
     const int32_t *prompt; /* at least one token */
     int64_t prompt_count;
     int64_t count; /* tokens to draw */
-    int limit;     /* tokens from it on are never drawn; 0: the vocabulary */
+    int limit;     /* token numbers from this on are never drawn; 0: the vocabulary's size */
     int32_t end;   /* a token after which no more are drawn; -1: none */
-    int64_t drawn; /* filled on rank 0: how many were, with that one */
+    int64_t drawn; /* filled on rank 0: number of drawn tokens, including the end */
 };
 
-/* The context is the model's max_positions, or GENERATE_CONTEXT where it has no limit: of a longer text the
- * last ones. Where the host reaches the device's memory, keys and values of earlier positions are kept, and a
- * token takes one position; else, and behind the end of the context, it takes the whole of it. */
+/* The context has the model's max_positions, or GENERATE_CONTEXT positions if the model has no limit. A
+ * longer text is cut to its last positions. If the host reaches the device's memory, keys and values of
+ * earlier positions are kept, and a token computes one position. Else, and after the end of the context, a
+ * token computes the whole context. */
 enum { GENERATE_CONTEXT = 1024 };
 /* Collective. Rank 0 gathers all parameters, draws on its compute stream and fills tokens, (count); the other
  * ranks return when the parameters are gathered. MUSTER_E_UNSUPPORTED for a model without logits over tokens,

@@ -1,4 +1,4 @@
-/* lr.h - the learning rate, and the momentum where it is cycled, as pure functions of the step. */
+/* lr.h - the learning rate, and the cycled momentum, as pure functions of the step. */
 #ifndef MUSTER_RUNTIME_TRAIN_LR_H
 #define MUSTER_RUNTIME_TRAIN_LR_H
 
@@ -38,45 +38,46 @@ enum lr_kind {
         LR_KIND_COUNT
 };
 
-enum lr_warmup { LR_WARMUP_LOG, LR_WARMUP_LINEAR }; /* of WarmupLR, WarmupDecayLR and WarmupCosineLR */
+enum lr_warmup { LR_WARMUP_LOG, LR_WARMUP_LINEAR }; /* for WarmupLR, WarmupDecayLR and WarmupCosineLR */
 
 enum lr_shape {
     LR_SHAPE_LINEAR,
     LR_SHAPE_COSINE,
     LR_SHAPE_SQRT
-}; /* of hf_warmup_stable_decay: x, cosine, sqrt */
+}; /* shapes for hf_warmup_stable_decay: x, cosine, sqrt */
 
 struct lr_schedule {
     enum lr_kind kind;
     double peak, minimum;
-    int64_t warmup_steps; /* OneCycle: of the rise */
+    int64_t warmup_steps; /* steps of the warm-up; OneCycle: of the rise */
     int64_t total_steps;
-    /* cosine, linear: from the peak to the minimum, 0: to the last step; wsd: at the end, 0: a fifth of all
-     * steps; OneCycle: of the fall, 0: warmup_steps */
+    /* Steps of the decay. cosine, linear: from the peak to the minimum, 0: to the last step. wsd: at the end,
+     * 0: a fifth of all steps. OneCycle: of the fall, 0: warmup_steps. */
     int64_t decay_steps;
-    /* DeepSpeed's classes: how the warm-up rises, and from which rate */
+    /* DeepSpeed's classes: shape of the warm-up, and its first rate */
     enum lr_warmup warmup;
     double warmup_minimum;
-    /* OneCycle: behind the cycle the rate is minimum / (1 + decay_rate * steps / decay_interval); both 0:
+    /* OneCycle: after the cycle the rate is minimum / (1 + decay_rate * steps / decay_interval); both 0:
      * minimum */
     double decay_rate;
     int64_t decay_interval;
-    /* OneCycle: the momentum falls from high to low while the rate rises; both 0: it is not cycled */
+    /* OneCycle: the momentum falls from high to low while the rate rises; both 0: the momentum is not cycled
+     */
     double momentum_low, momentum_high;
-    /* the Trainer's: cycles of a cosine, the polynomial's power, steps of the inverse root (0: warmup_steps,
-     * or 10,000), steps at the peak (0: what the others leave) */
+    /* The Trainer's: cycles of a cosine, power of the polynomial, steps of the inverse root (0: warmup_steps,
+     * or 10,000), steps at the peak (0: all steps besides warm-up and decay). */
     double cycles, power;
     int64_t timescale, stable_steps;
     enum lr_shape warmup_shape, decay_shape;
-    double momentum_rate; /* behind the cycle: high * (1 + momentum_rate * steps / decay_interval) */
+    double momentum_rate; /* after the cycle: high * (1 + momentum_rate * steps / decay_interval) */
 };
 
-/* Whether the members fit each other; errors name the member, its value and the limit. */
+/* Checks that the members fit each other; errors name the member, its value and the limit. */
 int lr_check(const struct lr_schedule *schedule, struct muster_error *err);
 
-/* The rate of the update number `step`, counted from 0 (a negative one is taken as 0). Updates that were
- * skipped are not counted by DeepSpeed's schedules, nor by PyTorch's where a GradScaler skips them: nor
- * should a caller. */
+/* The rate of the update number `step`, counted from 0 (a negative one is taken as 0). DeepSpeed's schedules
+ * do not count skipped updates, nor do PyTorch's if a GradScaler skips them. The caller must not count them
+ * either. */
 double lr_at(const struct lr_schedule *schedule, int64_t step);
 /* Adam's beta1 or SGD's momentum of that update: `usual` unless it is cycled. */
 double lr_momentum_at(const struct lr_schedule *schedule, int64_t step, double usual);

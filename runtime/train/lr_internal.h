@@ -1,4 +1,4 @@
-/* lr_internal.h - the part of lr.c that is after transformers, in lr_trainer.c. */
+/* lr_internal.h - the schedules of transformers, which lr_trainer.c computes for lr.c. */
 #ifndef MUSTER_RUNTIME_TRAIN_LR_INTERNAL_H
 #define MUSTER_RUNTIME_TRAIN_LR_INTERNAL_H
 

@@ -1,5 +1,5 @@
-/* offers.h - what each rank could compute and communicate with, and what all of them do: one choice for the
- * world, since ranks that move data in different ways wait for each other for ever. Pure. */
+/* offers.h - each rank's device and comms, and the choice of one comm for the world. Ranks that move data in
+ * different ways would wait for each other for ever. Pure. */
 #ifndef MUSTER_RUNTIME_TRAIN_OFFERS_H
 #define MUSTER_RUNTIME_TRAIN_OFFERS_H
 
@@ -13,27 +13,27 @@ enum offer_comm { OFFER_COMM_AUTO, OFFER_COMM_HOST, OFFER_COMM_NCCL };
 
 struct rank_offer {
     char host[OFFER_HOST];
-    char device[OFFER_DEVICE]; /* "cpu", "cuda": what the rank computes on */
-    char gpu[OFFER_GPU];       /* the same text for the same GPU; "": none, or not known */
-    enum offer_comm comm;      /* what the rank was asked to communicate with */
-    bool nccl;                 /* it has NCCL */
-    /* What is missing: of device cpu why it is not cuda, of cuda why there is no NCCL; "": nothing is known.
+    char device[OFFER_DEVICE]; /* device on which the rank computes: "cpu", "cuda" */
+    char gpu[OFFER_GPU];       /* text that identifies the GPU; "": none, or not known */
+    enum offer_comm comm;      /* the rank's setting of training.comm */
+    bool nccl;                 /* the rank has NCCL */
+    /* Reason of a lack: on device cpu why it is not cuda, on cuda why there is no NCCL; "": not known.
      */
     char missing[MUSTER_ERROR_TEXT];
 };
 
 struct comm_chosen {
     bool nccl;
-    char why[MUSTER_ERROR_TEXT]; /* of auto on GPUs, why it is not NCCL; else "" */
+    char why[MUSTER_ERROR_TEXT]; /* with auto on GPUs: why NCCL was not chosen; else "" */
 };
 
-/* By rank. MUSTER_E_INVALID names two ranks with their hosts that cannot train together, or one that cannot
- * have what it was asked for, and what is missing: devices differ, settings differ, or ranks that share a GPU
- * are to use NCCL, which refuses that. */
+/* Chooses from the offers, indexed by rank. MUSTER_E_INVALID names two ranks with their hosts that cannot
+ * train together, or a rank that cannot use its setting, and the reason. Reasons: devices differ, settings
+ * differ, or ranks that share a GPU are to use NCCL, which refuses that. */
 int offers_choose(const struct rank_offer *offers, int size, struct comm_chosen *chosen,
                   struct muster_error *err);
 
-/* As text and back (decide.h). -1: it is no such text. */
+/* Writes an offer as text and reads it back (decide.h). -1: the text is not an offer. */
 int offer_print(const struct rank_offer *offer, struct buffer *out);
 int offer_read(const char *text, struct rank_offer *offer);
 

@@ -1,5 +1,5 @@
-/* plateau.h - the learning rate falls where a metric no longer gets better: PyTorch's ReduceLROnPlateau, with
- * its names, defaults and order of rounding. Pure: every rank has the same metrics and comes to the same. */
+/* plateau.h - lowers the learning rate when a metric no longer improves: PyTorch's ReduceLROnPlateau, with
+ * its names, defaults and order of rounding. Pure: every rank has the same metrics and decides the same. */
 #ifndef MUSTER_RUNTIME_TRAIN_PLATEAU_H
 #define MUSTER_RUNTIME_TRAIN_PLATEAU_H
 
@@ -9,8 +9,8 @@
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
 
-enum plateau_mode { PLATEAU_MIN, PLATEAU_MAX };                /* better: lower, higher */
-enum plateau_threshold { PLATEAU_RELATIVE, PLATEAU_ABSOLUTE }; /* of the best, or a difference to it */
+enum plateau_mode { PLATEAU_MIN, PLATEAU_MAX };                /* the better value: lower, higher */
+enum plateau_threshold { PLATEAU_RELATIVE, PLATEAU_ABSOLUTE }; /* of the best; a difference */
 
 struct plateau_rule {
     enum plateau_mode mode;
@@ -19,21 +19,21 @@ struct plateau_rule {
     double factor;     /* below 1 */
     int64_t patience;  /* metrics in a row that may be no better */
     int64_t cooldown;  /* metrics after a reduction that do not count */
-    double minimum;    /* of the rate */
-    double least_fall; /* a smaller one is none: torch's eps */
+    double minimum;    /* least rate */
+    double least_fall; /* a smaller fall of the rate is not made: torch's eps */
 };
 
-/* So far. Goes into checkpoints: it is what a run needs to go on. */
+/* State after the metrics so far. Checkpoints hold it, so that a resumed run goes on with it. */
 struct plateau_state {
-    double rate, best;       /* infinite: there was no metric yet */
-    int64_t waits, cooldown; /* metrics without a gain; left of the cooldown */
+    double rate, best;       /* best: infinite before the first metric */
+    int64_t waits, cooldown; /* metrics since the last gain; metrics left in the cooldown */
 };
 
 void plateau_begin(const struct plateau_rule *rule, double rate, struct plateau_state *state);
-/* Takes a metric in. Whether the rate has fallen. One that is not a number is not better. */
+/* Takes a metric. Returns whether the rate has fallen. A metric that is not a number is not better. */
 bool plateau_judge(const struct plateau_rule *rule, struct plateau_state *state, double metric);
 
-/* As one line of text, with all bits, and back. MUSTER_E_INVALID. */
+/* Writes the state as one line of text, with all bits, and reads it back (MUSTER_E_INVALID). */
 int plateau_format(const struct plateau_state *state, struct buffer *out);
 int plateau_parse(const char *text, struct plateau_state *state, struct muster_error *err);
 

@@ -1,8 +1,8 @@
-/* trainer.h - one rank's training run: owns device, comms, arenas and plan, and executes the schedule step by
- * step.
+/* trainer.h - one rank's training run. A trainer owns device, comms, arenas and plan, and executes the
+ * schedule step by step.
  *
- * A trainer is an object, there are no globals: tests run ranks as threads of one process. All calls are from
- * one thread (the caller's); the work happens on the device's streams. */
+ * There are no globals: tests run ranks as threads of one process. All calls are from one thread (the
+ * caller's); the device's streams do the work. */
 #ifndef MUSTER_RUNTIME_TRAIN_TRAINER_H
 #define MUSTER_RUNTIME_TRAIN_TRAINER_H
 
@@ -18,10 +18,10 @@
 #include "runtime/train/loss_scale.h"
 
 struct trainer_options {
-    struct plan_options
-        plan; /* shape, strategy, mesh, micro_batches, prefetch; rank and kernels are filled in */
+    /* shape, strategy, mesh, micro_batches, prefetch; rank and kernels are filled in */
+    struct plan_options plan;
     int rank, world_size, local_rank;
-    int local_world_size; /* ranks that share this machine's memory; 0: one, and no rank is on another machine
+    int local_world_size; /* ranks that share this machine's memory; 0: one rank, and no other machine
                            */
     int threads;          /* OpenMP/BLAS threads of the compute stream */
     const struct device_ops *device; /* NULL: device_cpu() */
@@ -35,142 +35,145 @@ struct trainer_options {
     const struct comm_delay_options *delay; /* not NULL: comm_delay with these figures instead */
     const struct kernels *kernels;          /* NULL: the device's; tests pass kernels_ref_f64() */
     const struct kv_store *store; /* used by ranks to find each other; may be NULL with world_size 1 */
-    const char *address;          /* of comm_tcp, see comm_options */
+    const char *address;          /* address for comm_tcp, see comm_options */
     const char *key;              /* key prefix, unique per round; NULL: "trainer" */
-    int64_t timeout_ns;           /* of every collective */
+    int64_t timeout_ns;           /* time-out of every collective */
     int64_t memory_limit; /* bytes a rank may plan; 0: the machine's free memory; a larger plan is refused */
-    uint64_t seed;        /* of the parameter initialisation */
-    /* Of the loss, where parameters or reductions are of fp16; all 0: loss_scale_defaults. */
+    uint64_t seed;        /* seed of the parameter initialisation */
+    /* Options of the loss scale, used if parameters or reductions are fp16; all 0: loss_scale_defaults. */
     struct loss_scale_options loss_scale;
     bool stop_on_nonfinite; /* a gradient that is not finite ends the run (not under a dynamic loss scale) */
 };
 
 /* The host-side values of one step; the trainer copies them into device memory. */
 struct trainer_step_values {
-    double learning_rate; /* of both classes */
-    double weight_decay;  /* of class 0 */
+    double learning_rate; /* rate for both classes of parameters */
+    double weight_decay;  /* decay for class 0 alone */
     double beta1, beta2, epsilon;
     double clip_norm;      /* 0: none */
     int64_t global_tokens; /* tokens that count in the whole step, over all ranks and micro-batches */
     uint64_t first_sample; /* global index of the step's first sample */
     bool stop;             /* this rank asks all to stop after this step */
     bool checkpoint;       /* this rank asks all to write a checkpoint after this step */
-    int64_t missing;       /* samples at the end of this rank's batch that are not there: they do not count */
-    double next_targets;   /* that count in this rank's next step; NaN: not known */
+    int64_t missing;       /* samples missing at the end of this rank's batch: they do not count */
+    double next_targets;   /* targets that count in this rank's next step; NaN: not known */
 };
 
 struct trainer_stats {
-    double loss;    /* mean over the global batch of the step */
-    double correct; /* rows of the step whose class was found, over all ranks; 0: of a loss without classes */
+    double loss;      /* mean over the global batch of the step */
+    double correct;   /* rows of the step with the correct class, over all ranks; 0: a loss without classes */
     double grad_norm; /* before clipping; 0 if neither clipped nor checked */
     bool skipped;     /* a gradient was not finite: parameters are as before (found if clipped or checked) */
-    /* Where skipped: the first parameter in the order of the backward pass whose gradient is not finite, and
-     * the first rank that holds such a part of it; -1: none was found. */
+    /* If skipped: the first parameter, in the order of the backward pass, with a gradient that is not finite,
+     * and the first rank that holds such a part of it; -1: none was found. */
     int nonfinite_param, nonfinite_rank;
-    double loss_scale; /* of this step; 0: none */
+    double loss_scale; /* scale of this step; 0: none */
     bool stop;         /* some rank has asked to stop: the same on every rank of the step */
-    bool checkpoint;   /* some rank has asked for a checkpoint, likewise */
-    /* Targets that count in the next step, over all ranks; NaN: some rank did not know. The same likewise. */
+    bool checkpoint;   /* some rank has asked for a checkpoint: the same on every rank */
+    /* Targets that count in the next step, over all ranks; NaN: some rank did not know. The same on every
+     * rank. */
     double next_targets;
-    int64_t step_ns; /* wall */
-    /* With a staged comm (comm_staged.h) all of comm_ns is exposed: the caller waits, and enqueues nothing.
+    int64_t step_ns; /* wall time */
+    /* With a staged comm (comm_staged.h) all of comm_ns is exposed: the caller waits and enqueues nothing.
      */
-    /* comm_ns: every collective from its start on its stream to its end, waiting for late peers included,
-     * added up (two at once count twice). exposed_ns: time in which the compute stream waited for other
-     * streams, at most comm_ns: the rest is the cost of waking threads, not communication. */
+    /* comm_ns: sum of all collectives' times, from the start on the stream to the end, including waits for
+     * late peers (two at once count twice). exposed_ns: time in which the compute stream waited for other
+     * streams, at most comm_ns. A longer wait is the cost of waking threads, not communication. */
     int64_t comm_ns, exposed_ns;
 };
 
 struct trainer;
 
-/* Collective. Opens the device, plans, rejects a plan that does not fit or cannot be executed before any
- * arena exists, connects the ranks, compares their plans and initialises the parameters. A rejection on
- * one rank is an error on every rank at once, with its code and the rank's number. The model outlives the
+/* Collective. Opens the device, plans, connects the ranks, compares their plans and initialises the
+ * parameters. A plan that does not fit or cannot be executed is rejected before any arena exists. A rejection
+ * on one rank is an error on every rank at once, with its code and the rank's number. The model outlives the
  * trainer; options and the memory they point to are not kept. */
 struct trainer *trainer_create(const struct model *model, const struct trainer_options *options,
                                struct muster_error *err);
 void trainer_destroy(struct trainer *trainer); /* accepts NULL */
 
-/* batch: this rank's arrays in the order of model.inputs, each with those of its micro-batches one after the
- * other: of a language model {tokens, targets}, (micro_batches, B, T) each; tokens must be in the model's
- * vocabulary, targets too or be -1. Blocks until the step is finished. The step count is kept here. After an
- * error the comms are aborted and every later call returns the same error. */
+/* batch: this rank's arrays in the order of model.inputs, each with its micro-batches one after the other. A
+ * language model has {tokens, targets}, (micro_batches, B, T) each; tokens must be in the model's vocabulary,
+ * targets too or be -1. Blocks until the step is finished. The trainer keeps the step count. After an error
+ * the comms are aborted and every later call returns the same error. */
 int trainer_step(struct trainer *trainer, const struct batch *batch, const struct trainer_step_values *values,
                  struct trainer_stats *stats, struct muster_error *err);
-/* Collective, between steps: the first parameter in the order of the last backward pass whose gradient is not
- * finite, and the first rank that holds such a part of it; -1 and -1 where there is none. */
+/* Collective, between steps: finds the first parameter, in the order of the last backward pass, with a
+ * gradient that is not finite, and the first rank that holds such a part of it; -1 and -1: none. */
 int trainer_nonfinite(struct trainer *trainer, int *param, int *rank, struct muster_error *err);
 /* Mean loss of one micro-batch of this rank without touching parameters, and without dropout; collective
  * under FULL_SHARD and among stages. NaN if no target counts, and on all stages but the last. */
 int trainer_evaluate(struct trainer *trainer, const struct batch *batch, double *loss,
                      struct muster_error *err);
 
-/* What a forward pass is to do, and its result on this rank. */
+/* Input of a forward pass, and its result on this rank. */
 struct trainer_forward {
-    int64_t samples;                     /* of one micro-batch that are there */
-    const struct layer_capture *capture; /* a value to be copied out; NULL: none */
-    double loss_total;                   /* of the targets that count */
+    int64_t samples;                     /* number of samples in the micro-batch */
+    const struct layer_capture *capture; /* value to copy out; NULL: none */
+    double loss_total;                   /* total loss of the targets that count */
     int64_t loss_count;
-    double correct; /* rows whose class was found */
+    double correct; /* rows with the correct class */
 };
 /* Whether this rank is of the last stage, which has the loss. */
 bool trainer_gives_loss(const struct trainer *trainer);
-/* Collective: a value that was copied out, from the stage of its layer to the others. */
+/* Collective: sends a copied value from its layer's stage to the other stages. */
 int trainer_share_value(struct trainer *trainer, const struct layer_capture *capture,
                         struct muster_error *err);
 /* Whether micro-batches end with their longest sample, where samples have lengths (executor.h). */
 bool trainer_cuts_batches(const struct trainer *trainer);
 /* One micro-batch forward without touching parameters, and without dropout; collective under FULL_SHARD and
- * among the stages of a line, which have the same samples. The loss is on the last stage, 0 elsewhere, and a
- * value on the stage of its layer. */
+ * among the stages of a line, which have the same samples. The last stage has the loss, other stages 0. The
+ * stage of its layer has a copied value. */
 int trainer_forward(struct trainer *trainer, const struct batch *batch, struct trainer_forward *forward,
                     struct muster_error *err);
 /* Collective: every rank gets the sums of all ranks' values, with the same bits. */
 int trainer_reduce(struct trainer *trainer, double *values, int64_t count, struct muster_error *err);
-/* Likewise the largest. */
+/* Collective: every rank gets the largest of all ranks' values, element by element. */
 int trainer_maximum(struct trainer *trainer, double *values, int64_t count, struct muster_error *err);
 
-/* Collective: one full parameter, of the kernels' dtype, param_elements() long, on every rank: the master
- * where the plan has one. Any rank may pass NULL. */
+/* Collective: gives every rank a full parameter, of the kernels' dtype, param_elements() long: the master if
+ * the plan has masters. Any rank may pass NULL. */
 int trainer_get_param(struct trainer *trainer, int param, void *out, struct muster_error *err);
-/* Collective: all full parameters, group by group as the plan has them, each group gathered once; visit gets
- * those of this rank's call and may be NULL. values: as above, until it returns. After a visit that fails the
- * gathers go on, so that no other rank waits, and its error is returned. */
+/* Collective: gathers all full parameters, group by group in the plan's order, each group once. visit is
+ * called for each parameter on this rank and may be NULL. values: as above, valid until visit returns. After
+ * a failed visit the gathers go on, so that no other rank waits; the visit's error is returned. */
 int trainer_each_param(struct trainer *trainer,
                        int (*visit)(void *context, int param, const void *values, struct muster_error *err),
                        void *context, struct muster_error *err);
-/* Likewise, of the groups that hold adapters or parameters of the base; a group may hold others too. */
+/* As trainer_each_param, for the groups that hold adapters or parameters of the base; such a group may hold
+ * other parameters too. */
 enum trainer_params { TRAINER_PARAMS_ALL, TRAINER_PARAMS_ADAPTERS, TRAINER_PARAMS_BASE };
 int trainer_each_param_of(struct trainer *trainer, enum trainer_params which,
                           int (*visit)(void *context, int param, const void *values,
                                        struct muster_error *err),
                           void *context, struct muster_error *err);
-/* Collective: its full gradient of the last step (reduced, without loss scale, before clipping). For tests.
+/* Collective: gives a parameter's full gradient of the last step (reduced, without loss scale, before
+ * clipping). For tests.
  */
 int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muster_error *err);
 /* Exchanges the parameters and their moving averages (plan_options.average_decay): while they are exchanged,
- * forward passes use the averages, and they are what is read; the next call of it, with `on` false, puts
- * everything back to the bit. Parameters without an average (frozen ones) stay. Collective. While on, a step
- * is MUSTER_E_STATE, and parameters may not be set. */
+ * forward passes and reads use the averages. The next call, with `on` false, puts everything back to the bit.
+ * Frozen parameters, which have no average, stay. Collective. While on, a step is MUSTER_E_STATE, and
+ * parameters must not be set. */
 int trainer_exchange_averages(struct trainer *trainer, bool on, struct muster_error *err);
 /* Whether they are exchanged now. */
 bool trainer_is_averaged(const struct trainer *trainer);
 
-/* Sets a full parameter; every rank passes the same values, between the same two steps: what was gathered for
- * the next step is gathered again. */
+/* Sets a full parameter; every rank passes the same values, between the same two steps. The gathers made for
+ * the next step are repeated. */
 int trainer_set_param(struct trainer *trainer, int param, const void *values, struct muster_error *err);
 
-/* Gives elements first..first+count-1 of a parameter, of that dtype, to out. 0; -1: an error; 1: they stay as
- * they are. */
+/* Writes elements first..first+count-1 of a parameter, as dtype, to out. 0: success; -1: an error; 1: the
+ * elements keep their values. */
 typedef int trainer_param_source(void *context, int param, int64_t first, int64_t count, enum dtype dtype,
                                  void *out, struct muster_error *err);
-/* Sets all parameters from what source gives. Not collective: a rank asks for the elements that it holds, in
- * the order of the parameters and piece by piece, and for nothing else. After an error of source the values
- * are some old, some new, and the other ranks do not know of it: agree before the next step. */
+/* Sets all parameters from source. Not collective: a rank requests only the elements that it holds, in the
+ * order of the parameters and piece by piece. After an error of source some values are old and some new. The
+ * other ranks do not know of the error: agree before the next step. */
 int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, void *context,
                         struct muster_error *err);
 
-/* The elements of a parameter that source is called for. */
+/* The elements of a parameter for which source is called. */
 void trainer_held(const struct trainer *trainer, int param, int64_t *first, int64_t *count);
 
 /* ---- the training state, for checkpoints: between steps, on this rank alone ---- */
@@ -182,96 +185,99 @@ enum trainer_tensor {
     TRAINER_AVERAGE,
     TRAINER_TENSOR_COUNT
 };
-/* What a rank holds of one tensor of the state: elements first..first+count-1 of the parameter. */
+/* A rank's part of one tensor of the state: elements first..first+count-1 of the parameter. */
 struct trainer_part {
     enum dtype dtype;
     int64_t first, count;
     int copies, copy; /* ranks that hold the same elements, and this one's number among them */
-    int entry;        /* the trainer's own: the buffer, and the element in it; -1: other stages have it */
+    int entry;        /* for the trainer: the buffer, and (at) the element in it; -1: other stages have it */
     int64_t at;
 };
-/* Values are the masters where there are any. false: no rank has such a tensor. */
+/* Finds this rank's part of a tensor. Values are the masters, if there are masters. false: no rank has such a
+ * tensor. */
 bool trainer_part(const struct trainer *trainer, int param, enum trainer_tensor tensor,
                   struct trainer_part *part);
-/* Elements of the parameter inside of the part, of its dtype. Values are written by trainer_fill_params: what
- * gathers move follows from them. */
+/* Read or write elements of the parameter inside of the part, of its dtype. trainer_fill_params writes
+ * values, since the parameters that gathers move follow from them. */
 int trainer_read_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
                       void *out, struct muster_error *err);
 int trainer_write_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
                        const void *values, struct muster_error *err);
 /* Whether trainer_part_address gives addresses. */
 bool trainer_host_reads(const struct trainer *trainer);
-/* Where the host reads the part from element `first` on, while no group is stepped; NULL: the device's memory
- * is not the host's. Gathers for the next step do not write there. */
+/* Address from which the host reads the part, from element `first` on, while no group is stepped; NULL: the
+ * device's memory is not the host's. Gathers for the next step do not write there. */
 const void *trainer_part_address(const struct trainer *trainer, const struct trainer_part *part,
                                  int64_t first);
-/* From now on wait(context, group) is called, and may block, before a step or a function of this header
- * changes values or moments of that group; NULL: no more. */
+/* Sets a guard: wait(context, group) is called, and may block, before a step or a function of this header
+ * changes values or moments of that group; NULL: no guard. */
 void trainer_set_guard(struct trainer *trainer, void (*wait)(void *context, int group), void *context);
-/* From now on vote(context, votes) is called in every step, on a thread of the trainer's and as late as can
- * be, and adds what this rank reports of work beside the step to votes[TRAINER_VOTES], which are 0: the step
- * sums them over all ranks. It does not block. NULL: no more. Between the same two steps on every rank; sums
- * that were not taken are dropped. */
+/* Sets a vote: vote(context, votes) is called in every step, on a thread of the trainer's, as late as
+ * possible. It adds this rank's votes on background work to votes[TRAINER_VOTES], which are 0, and does not
+ * block. The step sums the votes over all ranks. NULL: no vote. Every rank sets it between the same two
+ * steps; sums that were not taken are dropped. */
 enum { TRAINER_VOTES = PLAN_VOTES };
 void trainer_set_vote(struct trainer *trainer, void (*vote)(void *context, double *votes), void *context);
-/* The sums of the last step, the same on every rank. false: there was none since the vote was set, or they
- * have been taken. */
+/* Takes the sums of the last step, the same on every rank. false: no step since the vote was set, or the sums
+ * were taken before. */
 bool trainer_take_votes(struct trainer *trainer, double votes[TRAINER_VOTES]);
-/* What a step's scalars depend on. */
+/* Counts on which a step's scalars depend. */
 struct trainer_counts {
     int64_t steps, updates;
     struct loss_scale scale; /* scale 0: the loss was not scaled */
 };
 void trainer_get_counts(const struct trainer *trainer, struct trainer_counts *counts);
 void trainer_set_counts(struct trainer *trainer, const struct trainer_counts *counts);
-/* Values, moments and counts as after trainer_create. */
+/* Sets values, moments and counts as after trainer_create. */
 int trainer_restart(struct trainer *trainer, struct muster_error *err);
 
-/* ---- a trace: when what ran in chosen steps ---- */
+/* ---- a trace: times of operations in chosen steps ---- */
 
 enum trainer_trace_kind {
     TRAINER_TRACE_STEP, /* a whole step */
-    TRAINER_TRACE_OP,   /* an operation of the plan; one for the next step may end behind its own */
+    TRAINER_TRACE_OP,   /* an operation of the plan; a gather for the next step may end after its own step */
     TRAINER_TRACE_WAIT  /* the compute stream waited for another stream, before that operation; -1: at the end
                          */
 };
 struct trainer_trace_event {
     enum trainer_trace_kind kind;
-    int op;                      /* in plan.ops; -1: none */
-    int64_t step;                /* that are done with it, from 1 */
-    int64_t begin_ns, end_ns;    /* monotonic */
-    int64_t bytes;               /* of an operation: gathered, reduced, moved or worked on; 0: of a layer */
-    int64_t comm_ns, exposed_ns; /* of a step, as in its stats: the waits add up to exposed_ns */
+    int op;                   /* in plan.ops; -1: none */
+    int64_t step;             /* number of the step, from 1 */
+    int64_t begin_ns, end_ns; /* monotonic */
+    int64_t bytes;            /* bytes that an operation gathers, reduces, moves or works on; 0: a layer's */
+    int64_t comm_ns, exposed_ns; /* times of a step, as in its stats: the waits add up to exposed_ns */
 };
 typedef int trainer_trace_visit(void *context, const struct trainer_trace_event *event,
                                 struct muster_error *err);
 
-/* MUSTER_E_UNSUPPORTED where streams do not call their functions themselves (CUDA). */
-/* Records the next `steps` steps, in memory that is taken now; 0: none, and drops what was recorded. Not
- * collective. */
+/* A trace is MUSTER_E_UNSUPPORTED if streams do not call their functions themselves (CUDA). */
+/* Records the next `steps` steps, in memory that is allocated now. 0: records none, and drops recorded steps.
+ * Not collective. */
 int trainer_trace(struct trainer *trainer, int64_t steps, struct muster_error *err);
-/* Visits all that was recorded, step by step, each step first and its operations in their order; ends at a
+/* Visits all recorded events, step by step: first the step, then its operations in their order. Ends at a
  * visit that returns -1. */
 int trainer_traced(struct trainer *trainer, trainer_trace_visit *visit, void *context,
                    struct muster_error *err);
 
-/* "forward h.0", "all_gather wte", of an operation of the plan. */
+/* The name of an operation of the plan: "forward h.0", "all_gather wte". */
 enum { TRAINER_OP_NAME = 128 };
 void trainer_op_name(const struct trainer *trainer, int op, char name[TRAINER_OP_NAME]);
 
-/* Where this rank is: lines with each comm's last issued and finished operations and the ranks that it waits
- * for, then one with the step and the operation that compute has begun last. From any thread, also while
- * another one is in a call of the trainer; the parts are read one after the other. */
+/* Prints this rank's place in the schedule. Each comm has lines with its last issued and finished operations
+ * and the ranks that it waits for. The last line has the step and the operation that compute has begun last.
+ * From any thread, also during another thread's call of the trainer; the parts are read one after the other.
+ */
 int trainer_place(const struct trainer *trainer, struct buffer *out);
 
-/* Where ranks that hold the same elements (all of NO_SHARD, the replicas of HYBRID_SHARD, parameters that are
- * kept whole) have different bits of parameters, moments or averages. */
+/* A difference in bits of parameters, moments or averages between ranks that hold the same elements (all of
+ * NO_SHARD, the replicas of HYBRID_SHARD, parameters that are kept whole). */
 struct trainer_difference {
-    int param; /* the first; -1: there is none */
-    int rank,
-        other; /* that differ; rank is the one that fewer ranks agree with, where more than two hold it */
+    int param; /* the first that differs; -1: none */
+    /* Ranks that differ; if more than two ranks hold the parameter, fewer ranks agree with `rank`. */
+    int rank, other;
 };
-/* Collective, between steps; the same answer on every rank. Reads all that is held more than once. */
+/* Collective, between steps; the same answer on every rank. Reads all elements that more than one rank holds.
+ */
 int trainer_compare_replicas(struct trainer *trainer, struct trainer_difference *out,
                              struct muster_error *err);
 
@@ -280,14 +286,16 @@ int trainer_compare_replicas(struct trainer *trainer, struct trainer_difference 
 int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argument,
                 struct muster_error *err);
 
-/* What a step takes at the least: its products and the bytes that the optimizer and copies move
- * (plan_count_work), at the rates at which this rank multiplies and reads. */
+/* The least time of a step: its products, and the bytes that the optimizer and copies move (plan_count_work),
+ * at the rates at which this rank multiplies and reads. */
 struct trainer_limit {
-    double seconds; /* of a step; 0 where no layer multiplies, and on devices that are not measured (CUDA) */
-    double step_flops; /* of this rank's products in a step, without what is computed again */
-    double peak_flops; /* in a second; 0 where no layer multiplies */
+    /* least seconds of a step; 0: no layer multiplies, or the device is not measured (CUDA) */
+    double seconds;
+    double step_flops; /* operations of this rank's products in a step, without recomputation */
+    double peak_flops; /* operations in a second; 0: no layer multiplies */
 };
-/* Measured now for about 0.5 s. Not collective, but ranks that share a machine should measure at once. */
+/* Measures the limit for about 0.5 s. Not collective, but ranks that share a machine should measure at once.
+ */
 int trainer_limit(struct trainer *trainer, struct trainer_limit *limit, struct muster_error *err);
 
 /* The settings that the last bit of this run depends on. */
@@ -295,7 +303,7 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
 const struct model *trainer_model(const struct trainer *trainer);
 const struct kernels *trainer_kernels(const struct trainer *trainer);
 const struct plan *trainer_plan(const struct trainer *trainer);
-/* Memory of plan_options.checkpoint_bytes, the caller's to use; NULL: none was planned. */
+/* Memory of plan_options.checkpoint_bytes, for the caller's use; NULL: none was planned. */
 char *trainer_checkpoint_memory(const struct trainer *trainer);
 /* Bytes really allocated per memory class: equals plan.arena_bytes. */
 int64_t trainer_arena_bytes(const struct trainer *trainer, enum memory_class memory);

@@ -1,4 +1,4 @@
-/* trainer_state.h - the inside of a trainer, for trainer.c and trainer_params.c. */
+/* trainer_state.h - the fields of a trainer, for trainer.c and trainer_params.c. */
 #ifndef MUSTER_RUNTIME_TRAIN_TRAINER_STATE_H
 #define MUSTER_RUNTIME_TRAIN_TRAINER_STATE_H
 
@@ -7,10 +7,10 @@
 #include "runtime/train/executor.h"
 #include "runtime/train/trainer.h"
 
-/* Which elements of a parameter a buffer of its group holds, and where. */
+/* Elements of a parameter in a buffer of its group, and their place. */
 struct piece {
     int64_t first, count; /* elements of the parameter */
-    int64_t at;           /* element in the buffer */
+    int64_t at;           /* index of the first element in the buffer */
 };
 
 struct trainer {
@@ -24,71 +24,73 @@ struct trainer {
     struct device_stream *streams[STREAM_COUNT];
     struct comm_table comms;
     struct executor_parts parts;
-    struct step_guard guard;  /* of values and moments that are read behind steps */
+    struct step_guard guard;  /* guards values and moments that are read while steps run */
     double votes[PLAN_VOTES]; /* the last step's sums */
-    bool voted;               /* they have not been taken */
+    bool voted;               /* votes are not taken yet */
     struct executor *executor;
     uint64_t seed;
-    int64_t steps;   /* of the schedule */
-    int64_t updates; /* of the parameters: skipped steps do not count towards Adam's bias correction */
-    bool scales;     /* the loss: something is of fp16 */
+    int64_t steps;   /* number of steps of the schedule */
+    int64_t updates; /* updates of the parameters; skipped steps do not count in Adam's bias correction */
+    bool scales;     /* the loss is scaled: parameters or reductions are fp16 */
     struct loss_scale_options scale_options;
     struct loss_scale scale;
-    double stepped_scale;        /* of the last step's gradients; 0: they have none */
+    double stepped_scale;        /* scale of the last step's gradients; 0: not scaled */
     bool averaged;               /* parameters and their averages are exchanged */
-    bool stops;                  /* at a gradient that is not finite */
-    int32_t *found;              /* [world_size] of trainer_nonfinite */
+    bool stops;                  /* a gradient that is not finite ends the run */
+    int32_t *found;              /* [world_size] memory of trainer_nonfinite */
     _Atomic(int64_t) stepping;   /* number of the step that runs, from 1; 0: none */
-    struct trainer_trace *trace; /* NULL: none was asked for */
+    struct trainer_trace *trace; /* NULL: no trace was requested */
     struct muster_error broken;  /* the error that ended the run */
 };
 
-/* The value of every parameter from its description and (seed, parameter, element): the same in any world. */
+/* Sets every parameter from its description and (seed, parameter, element): the same in any world. */
 int trainer_initialise(struct trainer *trainer, uint64_t seed, struct muster_error *err);
 
-/* The same again, of all that a run changes: the base of adapters is left as it is. */
+/* Sets the initial values again, of all parameters that a run changes: the base of adapters stays. */
 int trainer_initialise_again(struct trainer *trainer, struct muster_error *err);
 
 /* This rank's part of a parameter in buffers of its group's shard. */
 struct piece trainer_shard_piece(const struct trainer *trainer, int param);
 
-/* Likewise in the buffer that it holds: the shard, or the whole group where that is resident. */
+/* This rank's part of a parameter in the buffer that it holds: the shard, or the whole group if it is
+ * resident. */
 struct piece trainer_held_piece(const struct trainer *trainer, int param);
-/* Collective: host memory of all stages gets what one stage has in it. Nothing is done where there is one. */
+/* Collective: copies host memory of one stage to all stages. Does nothing if there is one stage. */
 int trainer_share(struct trainer *trainer, int stage, void *values, int64_t bytes, struct muster_error *err);
-/* trainer_stored.c: trainer_fill_params and trainer_set_param of the groups that are held in few bits. */
+/* trainer_stored.c: trainer_fill_params and trainer_set_param for groups that are held in few bits. */
 int trainer_fill_stored(struct trainer *trainer, trainer_param_source *source, void *context,
                         struct muster_error *err);
 int trainer_set_stored(struct trainer *trainer, int param, const void *values, struct muster_error *err);
-/* Bytes [first, first + count) of the units that this rank holds of a group in few bits, into host memory. */
+/* Reads bytes [first, first + count) of this rank's units of a group in few bits into host memory. */
 int trainer_read_units(struct trainer *trainer, const struct param_group *group, int64_t first, int64_t count,
                        void *out, struct muster_error *err);
 
-/* Values as gathers move them, rounded as the optimizer does; dtype: bf16 or f16. On the host. */
+/* Rounds values to the type that gathers move, as the optimizer does; dtype: bf16 or f16. On the host. */
 void trainer_round(enum dtype dtype, const void *values, enum dtype from, int64_t count, uint16_t *out);
 
-/* Ends the run: aborts the comms, waits for the streams and keeps the error, which is in err (not NULL) or
- * with the device. Returns -1. */
+/* Ends the run: aborts the comms, waits for the streams and keeps the error. The error is in err (not NULL)
+ * or kept by the device. Returns -1. */
 int trainer_break(struct trainer *trainer, struct muster_error *err, const char *what);
-/* Waits for the gathers that the last step has made for the next one: before parameters are read or written
- * between steps. */
+/* Waits for the gathers that the last step has made for the next step. Needed before parameters are read or
+ * written between steps. */
 int trainer_settle(struct trainer *trainer, struct muster_error *err);
-/* Waits until nothing reads values and moments behind steps: before they are written between steps. */
+/* Waits until values and moments are no longer read for a checkpoint. Needed before they are written between
+ * steps. */
 void trainer_wait_for_readers(const struct trainer *trainer);
 /* Waits for all streams. */
 int trainer_sync(struct trainer *trainer, struct muster_error *err);
-/* A step's values and batch into staging memory; samples: of all `count` micro-batches that are there. whole:
- * with all positions, however long the samples are. */
+/* Write a step's values and batch to staging memory. samples: number of samples in all `count` micro-batches.
+ * whole: all positions, for any length of the samples. */
 void trainer_write_input(struct trainer *trainer, const struct trainer_step_values *values);
 void trainer_write_batches(struct trainer *trainer, const struct batch *batch, int count, int64_t samples,
                            bool whole);
-/* trainer_trace.c, around a step: records it if it is one of those that were asked for. */
+/* trainer_trace.c, around a step: records the step if it was chosen. */
 void trainer_trace_begin(struct trainer *trainer, struct instant start);
 void trainer_trace_end(struct trainer *trainer, const struct trainer_stats *stats);
 void trainer_trace_free(struct trainer_trace *trace); /* accepts NULL */
 /* -1 with the error that ended the run, 0 while there is none. */
 int trainer_usable(const struct trainer *trainer, struct muster_error *err);
-/* Likewise, and -1 while averages are in the parameters' place. */
+/* As trainer_usable, and -1 while averages are in the parameters' place. */
 int trainer_writable(const struct trainer *trainer, struct muster_error *err);
 
 #endif
