@@ -8,7 +8,7 @@
 #include "proto/base/mem.h"
 #include "runtime/comm/comm_text.h"
 
-/* The part of its plan that a rank tells all others. */
+/* The part of a rank's plan that the ranks exchange. */
 struct plan_card {
     uint64_t hash, asked; /* plan.hash, plan.asked */
     uint64_t used;        /* bits of the pairs (axis, stream) that its operations use */
@@ -38,7 +38,7 @@ static int refuse_differing(const struct comm_ranks *ranks, int first, struct mu
         comm_ranks_text(ranks), first);
 }
 
-/* All ranks have the same options, and the ranks of a stage the same schedule. */
+/* Checks that all ranks have the same options, and the ranks of a stage the same schedule. */
 static int compare_cards(const struct plan_card *cards, struct mesh mesh, struct muster_error *err)
 {
     const int count = mesh_size(mesh), of_stage = count / mesh.side[SIDE_PIPELINE];
@@ -58,7 +58,7 @@ static int compare_cards(const struct plan_card *cards, struct mesh mesh, struct
     return 0;
 }
 
-/* used: of all ranks together. */
+/* used: pairs that any rank uses. */
 static int compare_plans(struct comm_table *table, const struct comm_table_options *options, uint64_t *used,
                          struct muster_error *err)
 {
@@ -77,7 +77,7 @@ static int compare_plans(struct comm_table *table, const struct comm_table_optio
     return compare_cards(all, mesh, err);
 }
 
-/* Collective; the ranks of a line get one comm. */
+/* Collective: makes one comm for the ranks of a line. */
 static struct comm *make_comm(struct comm_table *table, const struct comm_table_options *options,
                               struct mesh_line line, const char *name, struct muster_error *err)
 {
@@ -90,8 +90,8 @@ static struct comm *make_comm(struct comm_table *table, const struct comm_table_
     return comm_delay_create(&comm, options->delay, err);
 }
 
-/* Stages that do not hold a tied parameter get a comm that only they are in, and which is not kept: a split
- * takes all ranks. */
+/* Every rank takes part in a split. Stages that do not hold a tied parameter get a comm of their own, which
+ * is not kept. */
 static int make_tied(struct comm_table *table, const struct comm_table_options *options, int tie,
                      struct muster_error *err)
 {
@@ -112,7 +112,8 @@ static int make_tied(struct comm_table *table, const struct comm_table_options *
     return 0;
 }
 
-/* On every rank in the same order. A pair may be used by the schedule of another stage alone. */
+/* Makes the comms in the same order on every rank, also for a pair that only another stage's schedule uses.
+ */
 static int make_all(struct comm_table *table, const struct comm_table_options *options, uint64_t used,
                     struct muster_error *err)
 {
@@ -151,7 +152,7 @@ int comm_table_create(struct comm_table *table, const struct comm_table_options 
     return 0;
 }
 
-/* The comm over all ranks, then the others of the table; NULL: not made. */
+/* Slots: the comm over all ranks, then the other comms of the table; NULL: not made. */
 enum { COMM_PAIRS = AXIS_COUNT * STREAM_COUNT, COMM_SLOTS = 1 + COMM_PAIRS + PLAN_TIES };
 static struct comm *comm_at(const struct comm_table *table, int slot)
 {

@@ -11,18 +11,18 @@
 #include "proto/base/mem.h"
 #include "runtime/model/program.h"
 
-/* Input of one operation's function. */
+/* Input of an operation's function. */
 struct op_block {
     struct executor *executor;
     const struct schedule_op *op;
-    void (*run)(void *block); /* NULL: not launched but a device or comm call */
+    void (*run)(void *block); /* NULL: a device or comm call, which is not launched */
     void *from, *to;
-    int ranks; /* with samples of their own */
+    int ranks; /* number of ranks with their own samples */
     struct comm *comm;
     struct device_event *done;  /* NULL if no operation waits for it */
-    struct device_graph *graph; /* NULL: not launched as one yet */
-    char name[48];              /* of a layer's: "forward h.0", cut where it is longer */
-    /* forward and backward */
+    struct device_graph *graph; /* NULL: not launched as a graph yet */
+    char name[48];              /* name of a layer's operation: "forward h.0", cut if longer */
+    /* fields of forward and backward */
     const struct layer_desc *layer;
     bool loss;
     struct layer_context context;
@@ -40,11 +40,11 @@ struct executor {
     struct step_scalars *scalars;
     bool evaluating;                     /* changed only while the compute stream is idle */
     int first_carried;                   /* op; op_count: none */
-    bool carried;                        /* the run before has made the gathers that this one begins with */
-    const struct layer_capture *capture; /* NULL: nothing is copied out; changed likewise */
-    int *positions;                      /* [micro_batches] T of a run; changed likewise */
+    bool carried;                        /* the previous run has made this run's first gathers */
+    const struct layer_capture *capture; /* NULL: nothing is copied out; changed only while idle */
+    int *positions;                      /* [micro_batches] T of a run; changed only while idle */
     bool may_be_shorter;
-    struct executor_mark *marks; /* of the next run; NULL: none */
+    struct executor_mark *marks; /* marks that the next run writes; NULL: none */
     _Atomic int place;           /* op that the compute stream has begun last; -1: none */
 };
 
@@ -92,7 +92,7 @@ static void run_clip(void *argument)
     b->executor->parts.kernels->clip_factor(b->executor->scalars, b->context.stream);
 }
 
-/* Running statistics: what the ranks have formed together is their change. */
+/* Updates running statistics: the ranks' reduced values are the change. */
 static void step_statistics(const struct op_block *b, const struct param_group *group)
 {
     const struct executor_parts *parts = &b->executor->parts;
@@ -102,8 +102,8 @@ static void step_statistics(const struct op_block *b, const struct param_group *
                                     b->context.stream);
 }
 
-/* All of this rank's shard in one pass. Where there are masters they are stepped, and `to` gets them rounded;
- * else the parameters in `to` are stepped themselves. */
+/* Steps all of this rank's shard in one pass. If there are masters, they are stepped and `to` gets the
+ * rounded values. Else the parameters in `to` are stepped. */
 static void run_step(void *argument)
 {
     const struct op_block *b = argument;
@@ -147,7 +147,7 @@ static void run_average(void *argument)
                b->op->bytes / dtype_size(k->dtype), executor->scalars, b->context.stream);
 }
 
-/* The rows of all ranks that fall into this rank's part of the group, table by table. */
+/* Adds all ranks' rows that fall into this rank's part of the group, table by table. */
 static void run_rows(void *argument)
 {
     const struct op_block *b = argument;
@@ -173,7 +173,7 @@ static void run_cast(void *argument)
     const struct plan_entry *entries = b->executor->parts.plan->entries;
     const enum dtype from = entries[b->op->from].dtype, to = entries[b->op->to].dtype;
     const int64_t n = b->op->bytes / dtype_size(to);
-    if (from == DTYPE_U8) /* the units of a group that is held in few bits */
+    if (from == DTYPE_U8) /* units of a group that is held in few bits */
         stored_open(b->executor->parts.plan->groups[b->op->group].stored, b->from, n, b->to, to);
     else if (to == k->dtype)
         k->widen(b->to, b->from, from, b->op->beta, n, b->context.stream);
@@ -181,7 +181,7 @@ static void run_cast(void *argument)
         k->cast(b->to, to, b->from, from, n, b->context.stream);
 }
 
-/* Right before they are copied to where the ranks sum them. */
+/* Collects votes right before they are copied to the memory that the ranks sum. */
 static void run_vote(void *argument)
 {
     const struct op_block *b = argument;
@@ -203,8 +203,8 @@ static void run_block(void *argument)
     b->run(argument);
 }
 
-/* Layers enqueue many kernels with arguments that no step changes; an optimizer's step is one kernel a group,
- * and may have to wait for a checkpoint's copy. */
+/* A layer enqueues many kernels, and no step changes their arguments: it runs as a graph. An optimizer's step
+ * is one kernel a group, and may wait for a checkpoint's copy: it does not. */
 static bool runs_as_graph(const struct executor *executor, const struct schedule_op *op)
 {
     return executor->parts.graphs && !executor->evaluating && !executor->capture &&
@@ -302,7 +302,7 @@ static int resolve_layer(const struct executor *executor, struct op_block *b, st
         .work = executor_address(parts, op->work, 0),
         .batch = &b->batch,
         .scalars = executor->scalars,
-        /* rows of a step's global batch as config/train_batch.h deals them out */
+        /* first row of the micro-batch in the step's global batch, as config/train_batch.h assigns rows */
         .sample = ((int64_t)op->micro * data.size + data.place) * parts->plan->options.shape.B,
         .own_sample = (int64_t)op->micro * parts->plan->options.shape.B,
         .ranks = data.size,
@@ -341,7 +341,7 @@ static int resolve(struct executor *executor, int index, struct muster_error *er
     return 0;
 }
 
-/* A later operation is that of the step before, which only a carried one can be. */
+/* A wait for a later operation means the previous step's operation, which must be carried. */
 static int check_waits(const struct executor *executor, int index, struct muster_error *err)
 {
     const struct plan *plan = executor->parts.plan;
@@ -501,8 +501,8 @@ void executor_capture(struct executor *executor, const struct layer_capture *cap
     executor->capture = capture;
 }
 
-/* Makes the gathers that the end of a step would have made. Nothing they need is written meanwhile: the
- * compute stream is idle, and the gather stream keeps the order. */
+/* Makes the gathers that the end of a step would have made. Their input does not change: the compute stream
+ * is idle, and the gather stream keeps the order. */
 static int gather_first(struct executor *executor, struct muster_error *err)
 {
     const struct plan *plan = executor->parts.plan;
@@ -532,7 +532,7 @@ void executor_forget(struct executor *executor)
     executor->carried = false;
 }
 
-/* The compute stream will wait for everything that another stream has been given so far. */
+/* Makes the compute stream wait for all work that another stream has received so far. */
 static int record_join(struct executor *executor, enum stream_id stream, struct muster_error *err)
 {
     const struct executor_parts *parts = &executor->parts;
@@ -541,7 +541,7 @@ static int record_join(struct executor *executor, enum stream_id stream, struct 
                : 0;
 }
 
-/* gathered: the gather stream has been recorded already, before the carried gathers. */
+/* gathered: the gather stream was recorded already, before the carried gathers. */
 static int join_compute(struct executor *executor, bool gathered, struct muster_error *err)
 {
     const struct executor_parts *parts = &executor->parts;
@@ -556,7 +556,8 @@ static int join_compute(struct executor *executor, bool gathered, struct muster_
     return 0;
 }
 
-/* A forward pass alone runs the first micro-batch. Its operations wait for no operation of another. */
+/* A forward pass alone runs only the first micro-batch. Its operations wait for no operation of other
+ * micro-batches. */
 static bool is_left_out(const struct schedule_op *op, bool evaluate)
 {
     return evaluate && op->micro > 0;

@@ -1,5 +1,5 @@
-/* generate.c - see generate.h. A prompt's positions are taken PAST_CHUNK at a time. Behind the end of the
- * context every position changes its number, so that nothing that was kept can be used. */
+/* generate.c - see generate.h. A prompt's positions are computed PAST_CHUNK at a time. After the end of the
+ * context every position changes its number, so that kept keys and values are useless. */
 #include "runtime/train/generate.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum { PAST_CHUNK = 64 };
 
-/* What kernels read and write is one arena of the device: weights, then work, logits, context and scalars. */
+/* Kernels read and write one arena of the device: weights, then work, logits, context and scalars. */
 struct generator {
     struct trainer *trainer;
     const struct model *model;
@@ -25,7 +25,7 @@ struct generator {
     const struct step_scalars *scalars;
     float *logits, *scratch;
     int32_t *context;
-    struct layer_past past; /* room 0: nothing is kept */
+    struct layer_past past; /* room 0: no keys and values are kept */
     int used, room, limit;
 };
 
@@ -50,7 +50,7 @@ static int keep_weight(void *context, int param, const void *values, struct must
     return to_device(g, g->weights[param], values, weight_bytes(g, param), err);
 }
 
-/* The positions after the kept ones. */
+/* Computes the positions after the kept positions. */
 static void run_positions(struct generator *g, void *stream)
 {
     while (g->past.at < g->used) {
@@ -104,7 +104,7 @@ static int generate_check(const struct generator *g, const struct generate_optio
     return 0;
 }
 
-/* Places of the arena, in the order in which they are taken. */
+/* Cuts a place from the arena, in the order of calls. */
 static void *generate_cut(const struct generator *g, int64_t bytes, int64_t *used)
 {
     enum { ALIGNED = 256 };
@@ -113,7 +113,7 @@ static void *generate_cut(const struct generator *g, int64_t bytes, int64_t *use
     return at;
 }
 
-/* Places all, where there is an arena, and returns the bytes that it needs. */
+/* Places all buffers, if there is an arena, and returns the bytes that the arena needs. */
 static int64_t place(struct generator *g)
 {
     int64_t used = 0;

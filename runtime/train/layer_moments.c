@@ -8,10 +8,11 @@
 
 /* A value of the open layer that products read. */
 struct read_value {
-    int value, source; /* source: of the layer; -1: a step forms it, and it is copied out */
+    /* source: number of the layer's input; -1: the layer forms the value, and it is copied out */
+    int value, source;
     struct layer_moments about;
     float *moments;
-    void *rows; /* of one sample, copied out */
+    void *rows; /* rows of one sample, copied out */
     struct layer_capture capture;
 };
 
@@ -20,11 +21,11 @@ struct moments_walk {
     const struct model *model;
     const void *const *arrays;
     int64_t samples, positions;
-    float **out;   /* [layer_count] (samples, positions, width); NULL: not there, or not wanted any more */
+    float **out;   /* [layer_count] (samples, positions, width); NULL: not there, or no longer needed */
     int *last_use; /* [layer_count] the last layer that reads it; -1: none */
     float *weight[LAYER_PARAMS];
     void *work;
-    struct read_value *values; /* [PROGRAM_VALUES] of the open layer */
+    struct read_value *values; /* [PROGRAM_VALUES] values of the open layer */
     int value_count;
     struct step_scalars scalars;
     int layer;
@@ -98,7 +99,7 @@ static void free_values(struct moments_walk *w)
     w->value_count = 0;
 }
 
-/* All that are copied out, in a list. */
+/* Makes a list of all values that are copied out. */
 static const struct layer_capture *captures(struct moments_walk *w)
 {
     const struct layer_capture *first = NULL;
@@ -129,7 +130,7 @@ static void add_moments(struct moments_walk *w, const void *const *in)
     }
 }
 
-/* On the compute stream. */
+/* Runs on the compute stream. */
 static void run_layer(void *argument)
 {
     struct moments_walk *w = argument;
@@ -194,13 +195,13 @@ static int visit_layer(struct moments_walk *w, layer_moments_visit *visit, void 
                        struct muster_error *err)
 {
     const struct layer_desc *layer = &w->model->layers[w->layer];
-    const bool wanted = w->last_use[w->layer] > w->layer; /* its result is */
+    const bool wanted = w->last_use[w->layer] > w->layer; /* its result is needed */
     const size_t elements = (size_t)(w->samples * w->positions * result_width(w, w->layer));
     struct layer_sizes sizes;
     layer->ops->sizes(layer->config, (struct shape){1, (int)w->positions}, DTYPE_F32, LAYER_EVAL,
                       w->trainer->kernels, &sizes);
     w->work = mem_calloc((size_t)sizes.work + 1, 1);
-    /* The moments' pass forms it too, by the weights as they were; it is written again. */
+    /* The pass for the moments also forms the result, with the old weights; the next pass overwrites it. */
     w->out[w->layer] = result_width(w, w->layer) ? mem_calloc(elements, sizeof(float)) : NULL;
     int failed = !w->work || (result_width(w, w->layer) && !w->out[w->layer]) ? moments_no_memory(w, err)
                                                                               : find_values(w, err);
@@ -220,7 +221,7 @@ static int visit_layer(struct moments_walk *w, layer_moments_visit *visit, void 
 
 /* ---- all layers ---- */
 
-/* Values with a row for each sample, as classifiers have them. */
+/* Whether the layer's values have a row for each sample, as in classifiers. */
 static bool has_sample_rows(const struct layer_desc *layer)
 {
     const struct program *p = layer->config;

@@ -33,7 +33,7 @@ static int shrink(const struct loss_scale_options *options, struct loss_scale *s
     return 0;
 }
 
-/* The steps since the last overflow are a whole number of windows. */
+/* Whether the steps since the last overflow are a whole number of windows. */
 static bool is_stable(const struct loss_scale_options *options, const struct loss_scale *state)
 {
     int64_t clean = state->step - state->last_overflow - 1; /* before this one */

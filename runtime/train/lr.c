@@ -26,7 +26,7 @@ static int64_t wsd_length(const struct lr_schedule *s)
     return s->decay_steps ? s->decay_steps : larger(s->total_steps / 5, 1);
 }
 
-/* The share of the way from the peak to the minimum that `done` of `length` steps are. */
+/* Share of the way from the peak to the minimum after `done` of `length` steps. */
 static double way(int64_t done, int64_t length)
 {
     if (done <= 0)
@@ -60,7 +60,7 @@ static double plain_at(const struct lr_schedule *s, int64_t step)
 
 /* --- after DeepSpeed; t: its last_batch_iteration --- */
 
-/* The share of the warm-up that is done, t < warm. */
+/* Share of the warm-up that is done, t < warm. */
 static double warmed(const struct lr_schedule *s, int64_t t, int64_t warm)
 {
     return s->warmup == LR_WARMUP_LOG ? log((double)(t + 1)) / log((double)warm) : (double)t / (double)warm;
@@ -95,7 +95,7 @@ static int64_t fall_length(const struct lr_schedule *s)
     return s->decay_steps ? s->decay_steps : s->warmup_steps;
 }
 
-/* How far the rate is from the minimum (0) to the peak (1) within the cycle. */
+/* Height of the rate within the cycle, from the minimum (0) to the peak (1). */
 static double cycle_height(const struct lr_schedule *s, int64_t t)
 {
     const double all = (double)(s->warmup_steps + fall_length(s)), rise = (double)s->warmup_steps / all;
@@ -103,7 +103,7 @@ static double cycle_height(const struct lr_schedule *s, int64_t t)
     return within <= rise ? within / rise : (within - 1) / (rise - 1);
 }
 
-/* Intervals of the decay behind the cycle; 0: within it. */
+/* Intervals of the decay after the cycle; 0: within the cycle. */
 static double decayed_intervals(const struct lr_schedule *s, int64_t t)
 {
     const int64_t all = s->warmup_steps + fall_length(s);
@@ -151,7 +151,7 @@ double lr_momentum_at(const struct lr_schedule *schedule, int64_t step, double u
     if (s->kind != LR_ONE_CYCLE || (s->momentum_low == 0 && s->momentum_high == 0))
         return usual;
     if (t < 0)
-        return s->momentum_low; /* where DeepSpeed's begins, before its first step falls from the high one */
+        return s->momentum_low; /* DeepSpeed begins there, before its first step falls from the high value */
     if (is_behind_cycle(s, t))
         return s->momentum_high * (1 + s->momentum_rate * decayed_intervals(s, t));
     return s->momentum_high - (s->momentum_high - s->momentum_low) * cycle_height(s, t);
@@ -185,7 +185,7 @@ int lr_check(const struct lr_schedule *schedule, struct muster_error *err)
                          (long long)s->warmup_steps, (long long)wsd_length(s), (long long)s->total_steps);
     if (s->kind < LR_WARMUP || s->kind == LR_PLATEAU)
         return 0;
-    if (s->kind == LR_ONE_CYCLE && s->warmup_steps < 1) /* the others of DeepSpeed make two of fewer */
+    if (s->kind == LR_ONE_CYCLE && s->warmup_steps < 1) /* other DeepSpeed schedules take at least two */
         return error_set(err, MUSTER_E_INVALID, "%s needs at least 1 step of warm-up", name);
     if (s->kind != LR_ONE_CYCLE && s->warmup_minimum > s->peak)
         return error_set(err, MUSTER_E_INVALID, "%s: the warm-up begins at %g, above the learning rate %g",

@@ -1,7 +1,7 @@
 /* lr_trainer.c - the schedules of the Hugging Face Trainer (transformers/optimization.py of 5). See lr.h.
  *
- * Update k, from 0, has the factor of its number k: a warm-up begins at 0, and the minimum would be that of
- * the step behind the last. */
+ * Update k, from 0, has the factor of number k: a warm-up begins at 0, and only the step after the last would
+ * have the minimum. */
 #include <math.h>
 
 #include "runtime/train/lr_internal.h"
@@ -11,7 +11,7 @@ static double at_least_1(int64_t steps)
     return steps > 1 ? (double)steps : 1;
 }
 
-/* The share of the warm-up that is done; below 1 while it goes on. */
+/* Share of the warm-up that is done; below 1 during the warm-up. */
 static double risen(const struct lr_schedule *s, int64_t step)
 {
     return step < s->warmup_steps ? (double)step / at_least_1(s->warmup_steps) : 1;
@@ -35,7 +35,7 @@ static double down_to(const struct lr_schedule *s, double share)
     return fmax(0, s->minimum + (s->peak - s->minimum) * share);
 }
 
-/* Between warm-up and decay the peak. */
+/* The factor: the peak between warm-up and decay. */
 static double stable_at(const struct lr_schedule *s, int64_t step)
 {
     const int64_t stable =
@@ -63,8 +63,8 @@ static double root_at(const struct lr_schedule *s, int64_t step)
 
 double lr_trainer_at(const struct lr_schedule *s, int64_t step)
 {
-    const double done =
-        (double)(step - s->warmup_steps) / at_least_1(s->total_steps - s->warmup_steps); /* of the way down */
+    const double done = (double)(step - s->warmup_steps) /
+                        at_least_1(s->total_steps - s->warmup_steps); /* share of the fall */
     if (s->kind == LR_HF_STABLE)
         return stable_at(s, step);
     if (step < s->warmup_steps)

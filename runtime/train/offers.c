@@ -19,7 +19,7 @@ static const char *missing_of(const struct rank_offer *offer)
     return !strcmp(offer->device, "cpu") ? "libmuster_cuda.so is not installed" : "libnccl.so.2 is not there";
 }
 
-/* Of two ranks with different devices the one that has no GPU is told about. */
+/* Reports two ranks with different devices; the error is about the rank without a GPU. */
 static int refuse_devices(const struct rank_offer *offers, int rank, struct muster_error *err)
 {
     const int poor = !strcmp(offers[rank].device, "cpu") ? rank : 0, rich = poor ? 0 : rank;
@@ -45,7 +45,8 @@ static int check_same(const struct rank_offer *offers, int size, struct muster_e
     return 0;
 }
 
-/* The ranks of a GPU are neighbours: those of a host are looked at, and no host has many. */
+/* Finds two ranks that share a GPU. Such ranks are neighbours, so only ranks of one host are compared, which
+ * are few. */
 static bool find_shared(const struct rank_offer *offers, int size, int pair[2])
 {
     for (int r = 1; r < size; r++)
@@ -81,7 +82,7 @@ int offers_choose(const struct rank_offer *offers, int size, struct comm_chosen 
     if (find_shared(offers, size, pair)) {
         (void)snprintf(chosen->why, sizeof chosen->why,
                        "ranks %d and %d share a GPU of %s, which NCCL refuses", pair[0], pair[1],
-                       offers[pair[0]].host); /* likewise */
+                       offers[pair[0]].host); /* cut if too long */
         return asked ? error_set(err, MUSTER_E_INVALID,
                                  "training.comm: nccl: %s: use host, or as many ranks as GPUs", chosen->why)
                      : 0;

@@ -10,7 +10,7 @@
 #include "proto/include/muster_error.h"
 
 enum plateau_mode { PLATEAU_MIN, PLATEAU_MAX };                /* the better value: lower, higher */
-enum plateau_threshold { PLATEAU_RELATIVE, PLATEAU_ABSOLUTE }; /* of the best; a difference */
+enum plateau_threshold { PLATEAU_RELATIVE, PLATEAU_ABSOLUTE }; /* a share of best; a difference */
 
 struct plateau_rule {
     enum plateau_mode mode;

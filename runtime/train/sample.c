@@ -24,7 +24,7 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The smallest logit that may be drawn, and how many equal to it are allowed (the first ones). */
+/* Smallest logit that may be drawn; allowed_equal: how many equal logits may be drawn (the first). */
 static float threshold(const float *logits, int vocab, int k, float *scratch, int *allowed_equal)
 {
     for (int i = 0; i < vocab; i++)
@@ -37,8 +37,8 @@ static float threshold(const float *logits, int vocab, int k, float *scratch, in
     return least;
 }
 
-/* Sets the weights to 0 that are below those which together come to the share, the first of equal ones first;
- * returns the total of what is left. sorted: as many values. */
+/* Keeps the largest weights that add up to the share, the first of equal weights first, and sets the others
+ * to 0. Returns the total of the kept weights. sorted: memory for as many values. */
 static double keep_share(float *weights, int count, double share, double total, float *sorted)
 {
     double above = 0, left = 0;

@@ -22,7 +22,7 @@ GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
 
 /* ---- creation ---- */
 
-/* Transfers of both directions on streams of their own may stand in each other's way between GPUs. */
+/* Between GPUs, transfers of both directions on separate streams may block each other. */
 static int check_transfers(const struct trainer *trainer, const struct comm_ops *comm,
                            struct muster_error *err)
 {
@@ -74,7 +74,7 @@ static int make_plan(struct trainer *trainer, const struct trainer_options *opti
     return executor_supports(&trainer->plan, err) || prove_stages(trainer, err) ? -1 : 0;
 }
 
-/* The memory that other ranks of this machine will need is left to them. */
+/* Checks that the plan fits, and leaves other ranks of this machine their share of memory. */
 static int check_memory(const struct trainer *trainer, const struct trainer_options *options,
                         struct muster_error *err)
 {
@@ -91,11 +91,11 @@ static int check_memory(const struct trainer *trainer, const struct trainer_opti
                                      err))
         return 0;
     if (err && !by_user && (!host || plan_bytes(&trainer->plan) <= host_memory_total() / sharing))
-        err->code = MUSTER_E_NOMEM; /* others have it now, and may give it back */
+        err->code = MUSTER_E_NOMEM; /* other processes use it now, and may free it */
     return -1;
 }
 
-/* Those between stages are made where there are several. */
+/* Whether the plan needs a stream: streams between stages are made only for several stages. */
 static bool uses_stream(const struct plan *plan, enum stream_id stream)
 {
     bool uses = stream < STREAM_ACTIVATIONS;
@@ -311,8 +311,8 @@ int trainer_break(struct trainer *trainer, struct muster_error *err, const char 
     /* If the device failed, its first error is the cause, whatever error the caller saw later; aborting
      * causes further errors, which the device does not keep. */
     bool device_failed = trainer->ops->poll_error(trainer->device, NULL) != 0;
-    /* What waits for no peer ends by itself: this rank then tells its error before the others end because of
-     * it. */
+    /* Streams that wait for no peer end by themselves. So this rank reports its error before other ranks end
+     * because of it. */
     const struct instant soon = instant_add(clock_now(NULL), 200 * NS_PER_MS);
     for (int i = 0; i < STREAM_COUNT && !trainer->ops->host_streams; i++)
         (void)sync_stream(trainer, i, soon, NULL); /* its error is read below */
@@ -356,8 +356,8 @@ int trainer_settle(struct trainer *trainer, struct muster_error *err)
 
 /* ---- a step ---- */
 
-/* Requests ride on one number of the loss's sum, plan_loss.stops: a rank adds 1 to ask for a stop, and more
- * than all ranks can add up to in ones to ask for a checkpoint. */
+/* Requests are part of one number in the loss's sum, plan_loss.stops. A rank adds 1 to request a stop. To
+ * request a checkpoint it adds more than the sum of all ranks' ones can be. */
 #define ASKS_CHECKPOINT 0x1p30
 
 void trainer_write_input(struct trainer *trainer, const struct trainer_step_values *values)
@@ -366,7 +366,7 @@ void trainer_write_input(struct trainer *trainer, const struct trainer_step_valu
     const float scale = trainer->scales ? (float)trainer->scale.scale : 0.0F;
     struct plan_input input = {
         .loss = {.stops = values->stop + (values->checkpoint ? ASKS_CHECKPOINT : 0),
-                 /* all stages of a line have the same samples: the last one tells of them */
+                 /* all stages of a line have the same samples: the last stage counts them */
                  .next_targets = trainer_gives_loss(trainer) ? values->next_targets : 0}};
     input.scalars = (struct step_scalars){
         .learning_rate = {values->learning_rate, values->learning_rate},
@@ -421,7 +421,7 @@ static void read_stats(struct trainer *trainer, const struct trainer_step_values
     trainer->voted = trainer->guard.vote != NULL;
 }
 
-/* What follows from a gradient that is not finite, the same on every rank. */
+/* Handles a gradient that is not finite, the same on every rank. */
 static int look_at_gradients(struct trainer *trainer, struct trainer_stats *stats, struct muster_error *err)
 {
     const bool dynamic = trainer->scales && !(trainer->scale_options.fixed > 0);
@@ -463,7 +463,8 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
     const struct plan_options *plan = &trainer->plan.options;
     trainer_write_batches(trainer, batch, plan->micro_batches,
                           (int64_t)plan->micro_batches * plan->shape.B - values->missing, false);
-    /* Only the compute stream: gathers for the next step may go on beside the caller and the next step. */
+    /* Waits only for the compute stream: gathers for the next step may go on during the caller's work and the
+     * next step. */
     if (executor_run(trainer->executor, trainer->plan.op_count, false, e) ||
         trainer->ops->sync(compute, INSTANT_NEVER, e) || trainer->ops->poll_error(trainer->device, e)) {
         char what[48];
@@ -475,7 +476,7 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
         .comm_ns = comm_table_busy_ns(&trainer->comms) - comm,
     };
     waited = trainer->ops->stream_waited_ns(compute) - waited;
-    if (is_staged(trainer)) /* the caller waits, who would otherwise enqueue */
+    if (is_staged(trainer)) /* the caller waits and cannot enqueue */
         waited = found.comm_ns;
     found.exposed_ns = waited < found.comm_ns ? waited : found.comm_ns;
     read_stats(trainer, values, &found);

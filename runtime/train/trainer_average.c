@@ -1,13 +1,13 @@
-/* trainer_average.c - the moving averages of the parameters in place of the parameters, and back: between
- * steps, to evaluate and to save them. Nothing is allocated on the device: the two change places. */
+/* trainer_average.c - exchanges the parameters and their moving averages between steps, to evaluate and to
+ * save the averages. No device memory is allocated: both change places. */
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "runtime/train/trainer_state.h"
 
-enum { EXCHANGE_CHUNK = 1 << 16 }; /* elements that are in host memory at a time: they stay in a cache */
+enum { EXCHANGE_CHUNK = 1 << 16 }; /* elements in host memory at a time: they stay in a cache */
 
-/* Host memory for one chunk of each, and of what gathers move. */
+/* Host memory for a chunk of the parameters, of the averages and of the rounded parameters. */
 struct exchange {
     struct trainer *trainer;
     const struct param_group *group;
@@ -24,7 +24,7 @@ static int copy_now(const struct trainer *trainer, void *to, const void *from, i
     return trainer->ops->sync(stream, INSTANT_NEVER, err);
 }
 
-/* The parameters that gathers move follow from the masters, as the optimizer rounds them. */
+/* Rounds the masters, as the optimizer does, to the parameters that gathers move. */
 static int move_rounded(const struct exchange *x, int64_t first, int64_t count, struct muster_error *err)
 {
     const struct trainer *trainer = x->trainer;

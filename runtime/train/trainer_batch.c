@@ -1,10 +1,10 @@
-/* trainer_batch.c - a rank's batch into the plan's memory, micro-batch by micro-batch. Where samples have
- * lengths a micro-batch is cut off behind its longest one, and its layers compute that many positions. */
+/* trainer_batch.c - copies a rank's batch to the plan's memory, micro-batch by micro-batch. If samples have
+ * lengths, a micro-batch ends with its longest sample, and its layers compute only these positions. */
 #include <string.h>
 
 #include "runtime/train/trainer_state.h"
 
-/* Samples of the batch that a micro-batch has. */
+/* Number of the batch's samples in a micro-batch. */
 static int64_t samples_of(const struct trainer *trainer, int micro, int64_t samples)
 {
     const int B = trainer->plan.options.shape.B;
@@ -25,7 +25,7 @@ static int longest(const struct trainer *trainer, const struct batch *batch, int
     return most < shape.T ? most : shape.T;
 }
 
-/* The first `positions` of each sample's T, one sample behind the other. */
+/* Writes the first `positions` of each sample's T, one sample after the other. */
 static void write_input(const struct trainer *trainer, const struct batch *batch, int input, int micro,
                         int64_t here, int positions)
 {

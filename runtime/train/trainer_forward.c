@@ -1,4 +1,4 @@
-/* trainer_forward.c - what a trainer computes besides steps: a forward pass, and sums over the ranks. */
+/* trainer_forward.c - a trainer's work between steps: a forward pass, and sums over the ranks. */
 #include <math.h>
 
 #include "proto/base/error.h"
@@ -16,8 +16,8 @@ static int run_forward(struct trainer *trainer, struct plan_loss *found, struct 
     return 0;
 }
 
-/* The value to be copied out comes into memory that kernels may write; where that is not the host's, from
- * there into the caller's. */
+/* Kernels copy a value out to memory that they may write. If that is not the host's memory, the value is then
+ * copied to the caller's. */
 static int forward_into(struct trainer *trainer, const struct layer_capture *capture,
                         struct device_arena *arena, struct plan_loss *found, struct muster_error *err)
 {
@@ -48,7 +48,7 @@ int trainer_forward(struct trainer *trainer, const struct batch *batch, struct t
                      ? trainer->ops->arena_create(trainer->device, MEMORY_DEVICE, capture->bytes, &arena, e)
                      : 0;
     trainer_write_input(trainer, &(struct trainer_step_values){.global_tokens = 1});
-    /* a value of the positions that is copied out has all of them */
+    /* a copied value of positions has all positions */
     trainer_write_batches(trainer, batch, 1, forward->samples, capture && capture->value != LAYER_LOGITS);
     failed = failed || forward_into(trainer, capture, &arena, &found, e);
     if (failed)
@@ -92,7 +92,7 @@ static int reduce_values(struct trainer *trainer, enum comm_reduction reduction,
         return -1;
     if (!trainer->comms.control)
         return 0;
-    struct device_stream *compute = trainer->streams[STREAM_COMPUTE]; /* beside it gathers may go on */
+    struct device_stream *compute = trainer->streams[STREAM_COMPUTE]; /* gathers may still run */
     if (trainer->comms.ops->issue(trainer->comms.control, &op, values, values, compute, e) ||
         trainer->ops->sync(compute, INSTANT_NEVER, e) || trainer->ops->poll_error(trainer->device, e))
         return trainer_break(trainer, e, "sums over the ranks");

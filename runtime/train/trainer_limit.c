@@ -7,7 +7,7 @@
 
 enum { READ_BYTES = 64 << 20 };
 
-/* The largest buffer of parameters, all of which has been written. */
+/* Finds the largest buffer of parameters; all of it has been written. */
 static void find_readable(const struct trainer *trainer, struct calibrate_limit *limit)
 {
     for (int e = 0; e < trainer->plan.entry_count; e++) {
@@ -40,7 +40,7 @@ int trainer_limit(struct trainer *trainer, struct trainer_limit *out, struct mus
         trainer_run(trainer, calibrate_limit_run, &limit, err) < 0)
         return -1;
     if (work.flops > 0 && !(limit.flops > 0))
-        return 0; /* products of no matrix: nothing to hold it against */
+        return 0; /* no matrix product: there is no limit to compare */
     out->seconds = plan_limit_s(&work, limit.flops > 0 ? limit.flops : 1, limit.memory);
     out->step_flops = work.model_flops;
     out->peak_flops = limit.flops;

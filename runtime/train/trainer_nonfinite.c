@@ -1,5 +1,6 @@
-/* trainer_nonfinite.c - which gradient is not finite: every rank looks through its shards in the order of the
- * backward pass, and the ranks compare. A step costs nothing of this: it is called after one that failed. */
+/* trainer_nonfinite.c - finds the gradient that is not finite. Every rank checks its shards in the order of
+ * the backward pass, and the ranks compare. It costs nothing in normal steps: it is called after a failed
+ * step. */
 #include <math.h>
 
 #include "proto/base/error.h"
@@ -9,14 +10,15 @@ enum { FINITE = INT32_MAX };
 
 struct search {
     struct trainer *trainer;
-    /* Of the call that runs. */
+    /* Arguments of the present visit. */
     const void *values;
     int64_t count;
     struct muster_error *err;
 };
 
-/* Numbers the uses of trained parameters as the backward pass does them, the last layer's first. Returns the
- * number of use `stop`, or of the first for which visit is not 0, and its parameter; FINITE and -1: none. */
+/* Numbers the uses of trained parameters in the order of the backward pass, the last layer's first. Returns
+ * the number `stop`, or the number of the first use for which visit is not 0, and its parameter; FINITE and
+ * -1: none. */
 static int32_t walk_backward(const struct model *model, int32_t stop,
                              int (*visit)(struct search *search, int param), struct search *search,
                              int *param)
@@ -46,8 +48,8 @@ static void sum_squares(void *argument)
                                    trainer->ops->stream_handle(trainer->streams[STREAM_COMPUTE]));
 }
 
-/* The sum takes the place of the step's norm, which has been read and is written anew by the next step. 1:
- * not finite, 0: finite, -1: an error, which ends the walk too. */
+/* Whether a gradient is not finite. The sum overwrites the step's norm, which was read before; the next step
+ * writes it again. 1: not finite, 0: finite, -1: an error, which ends the walk too. */
 static int is_nonfinite(struct search *search, int param)
 {
     struct trainer *trainer = search->trainer;
@@ -98,6 +100,6 @@ int trainer_nonfinite(struct trainer *trainer, int *param, int *rank, struct mus
     }
     *param = -1;
     if (*rank >= 0)
-        (void)walk_backward(trainer->model, first, NULL, NULL, param); /* it was found so */
+        (void)walk_backward(trainer->model, first, NULL, NULL, param); /* finds its parameter */
     return 0;
 }

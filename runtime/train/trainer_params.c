@@ -1,6 +1,6 @@
-/* trainer_params.c - access to a trainer's parameters: initial values, reading and writing one, and its
- * gradient. Between steps only; data that does not fit into planned memory goes through host memory that
- * is freed at once. */
+/* trainer_params.c - access to a trainer's parameters between steps: initial values, reading and writing a
+ * parameter, and its gradient. Data that does not fit into planned memory goes through host memory that is
+ * freed at once. */
 #include <string.h>
 
 #include "kernels/narrow.h"
@@ -33,7 +33,7 @@ struct piece trainer_shard_piece(const struct trainer *trainer, int param)
     return piece_of(trainer, param, false);
 }
 
-/* Host memory to the device and back, between steps. */
+/* Copies host memory to the device or back, between steps. */
 static int move(struct trainer *trainer, void *to, const void *from, int64_t bytes, struct muster_error *err)
 {
     struct device_stream *stream = trainer->streams[STREAM_COMPUTE];
@@ -52,7 +52,7 @@ static const struct param_group *group_of(const struct trainer *trainer, int par
     return &trainer->plan.groups[trainer->plan.places[param].group];
 }
 
-/* The buffer with a group's parameters as they are trained: the master where there is one. */
+/* The buffer with a group's trained parameters: the master, if there is a master. */
 static int state_entry(const struct param_group *group)
 {
     return group->master >= 0 ? group->master : group->param;
@@ -82,7 +82,7 @@ static void widen_values(void *out, enum dtype to, const uint16_t *values, enum 
 
 enum { FILL_CHUNK = 1 << 18 }; /* elements between host and device at a time */
 
-/* Those of the elements that are in this rank's shard, into a buffer of it; entry -1: none. */
+/* Writes the elements that are in this rank's shard to a buffer of the shard; entry -1: no buffer. */
 static int write_shard(struct trainer *trainer, int param, int entry, int64_t first, int64_t count,
                        const void *values, struct muster_error *err)
 {
@@ -96,9 +96,9 @@ static int write_shard(struct trainer *trainer, int param, int entry, int64_t fi
                 (const char *)values + (begin - first) * size, (end - begin) * size, err);
 }
 
-/* Writes elements first..first+count-1 of a parameter, at most FILL_CHUNK: as they are into the buffer that
- * is trained and into the average, which begins there, and rounded into what gathers move. A rank's shard
- * lies within what it holds, so that one walk over the latter reaches both. */
+/* Writes elements first..first+count-1 of a parameter, at most FILL_CHUNK. The trained buffer and the
+ * average, which begins with them, get them unchanged. The buffer that gathers move gets them rounded. A
+ * rank's shard is a part of its held elements, so that one walk over these reaches both. */
 static int write_values(struct trainer *trainer, int param, int64_t first, int64_t count, const void *values,
                         uint16_t *rounded, struct muster_error *err)
 {
@@ -177,10 +177,10 @@ enum { DRAW_CHUNK = 1024 }; /* elements that are drawn at a time, in double */
 struct initial_values {
     const struct model *model;
     uint64_t seed;
-    bool keeps_base; /* adapters alone are drawn */
+    bool keeps_base; /* only adapters are drawn */
 };
 
-/* Adapters have sites of their own: the base is the same with and without them. */
+/* Adapters have their own sites: the base is the same with and without adapters. */
 static uint32_t draw_site(const struct model *model, int param)
 {
     uint32_t others = 0;
@@ -255,7 +255,7 @@ static int check_param(struct trainer *trainer, int param, struct muster_error *
     return trainer_settle(trainer, err) ? trainer_break(trainer, err, "gathering for the next step") : 0;
 }
 
-/* An operation on some comm of an axis, between host memory or from an entry of the plan. */
+/* Runs an operation on a comm of an axis, between host memory or from an entry of the plan. */
 static int run_on_axis(struct trainer *trainer, enum mesh_axis axis, const struct comm_op *op,
                        const void *from, void *to, struct muster_error *err)
 {
@@ -270,7 +270,7 @@ static int run_on_axis(struct trainer *trainer, enum mesh_axis axis, const struc
     return error_set(err, MUSTER_E_STATE, "the plan has no comm on axis %s", axis_name(axis));
 }
 
-/* All ranks' pieces of `count` elements from `entry`, in rank order, into host memory. */
+/* Gathers all ranks' pieces of `count` elements of `entry`, in rank order, into host memory. */
 static int gather(struct trainer *trainer, int entry, int64_t count, void *out, struct muster_error *err)
 {
     const struct comm_op op = {
@@ -286,7 +286,7 @@ int trainer_share(struct trainer *trainer, int stage, void *values, int64_t byte
     return run_on_axis(trainer, AXIS_PIPELINE, &op, values, values, err);
 }
 
-/* Likewise of a group that is held in few bits. */
+/* Gathers the values of a group that is held in few bits. */
 static int read_stored(struct trainer *trainer, const struct param_group *group, bool whole, void *out,
                        struct muster_error *err)
 {
@@ -303,8 +303,8 @@ static int read_stored(struct trainer *trainer, const struct param_group *group,
     return 0;
 }
 
-/* The flat elements of a whole group, on every rank, of the kernels' dtype; out may be NULL where the buffer
- * holds all of them. */
+/* Reads the flat elements of a whole group, on every rank, of the kernels' dtype. out may be NULL if the
+ * buffer holds all elements. */
 static int read_group(struct trainer *trainer, const struct param_group *group, int entry, bool whole,
                       void *out, struct muster_error *err)
 {
@@ -334,7 +334,8 @@ static bool has_stages(const struct trainer *trainer)
     return trainer->plan.options.mesh.side[SIDE_PIPELINE] > 1;
 }
 
-/* Likewise from the stage that has the group; entry: this rank's buffer, where it is of that stage. */
+/* As read_group, and sends the elements from the stage that has the group to all stages. entry: this rank's
+ * buffer, if it is in that stage. */
 static int read_everywhere(struct trainer *trainer, const struct param_group *group, int entry, void *out,
                            struct muster_error *err)
 {
@@ -344,7 +345,7 @@ static int read_everywhere(struct trainer *trainer, const struct param_group *gr
     return trainer_share(trainer, plan_first_stage(group), out, bytes, err);
 }
 
-/* One parameter's part of a buffer of its group. */
+/* Reads a parameter's part of a buffer of its group. */
 static int read_flat(struct trainer *trainer, int param, int entry, void *out, struct muster_error *err)
 {
     const struct param_place *place = &trainer->plan.places[param];

@@ -1,5 +1,5 @@
-/* trainer_part.c - what a rank holds of the training state, by parameter and elements: for checkpoints,
- * between steps. */
+/* trainer_part.c - a rank's part of the training state, by parameter and elements, for checkpoints between
+ * steps. */
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -19,7 +19,7 @@ static int entry_of(const struct param_group *group, enum trainer_tensor tensor)
     }
 }
 
-/* Whether the run has such a tensor of the group, on whatever stage. */
+/* Whether the run has such a tensor of the group, on any stage. */
 static bool has_tensor(const struct plan *plan, const struct param_group *group, enum trainer_tensor tensor)
 {
     const bool stepped = plan->options.train && group->trainable && !group->statistic;
@@ -36,8 +36,8 @@ static bool has_tensor(const struct plan *plan, const struct param_group *group,
     }
 }
 
-/* How many ranks hold what this rank holds of the group, and which of them it is: the ranks of a stage that
- * keep equal shards, then those of the next stage that shares the group. */
+/* Number of ranks that hold this rank's part of the group; *copy: this rank's number among them. First come
+ * the ranks of a stage that keep equal shards, then the ranks of the next stage that shares the group. */
 static int count_holders(const struct plan *plan, const struct param_group *group, int *copy)
 {
     const struct plan_options *o = &plan->options;
@@ -61,7 +61,7 @@ bool trainer_part(const struct trainer *trainer, int param, enum trainer_tensor 
         *part = (struct trainer_part){.dtype = plan->options.dtype, .copies = 1, .entry = -1};
         return true;
     }
-    /* Where all parameters of a sharded group are resident, this rank's shard is a part of the buffer. */
+    /* If all parameters of a sharded group are resident, this rank's shard is a part of the buffer. */
     bool whole = entry == group->param && group->resident;
     int copy;
     const int copies = count_holders(plan, group, &copy);
@@ -119,7 +119,7 @@ void trainer_wait_for_readers(const struct trainer *trainer)
         trainer->guard.wait(trainer->guard.context, g);
 }
 
-/* Between host memory and a part's elements. */
+/* Copies between host memory and a part's elements. */
 static int move_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
                      void *out, const void *in, struct muster_error *err)
 {

@@ -1,4 +1,4 @@
-/* trainer_place.c - where a rank is in its schedule, read by any thread while the rank works or hangs. */
+/* trainer_place.c - prints a rank's place in its schedule, by any thread while the rank works or hangs. */
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -53,7 +53,7 @@ static const char *seen_text(char out[COMM_TEXT], const struct comm_seen *seen)
     return comm_op_text(out, &op);
 }
 
-/* stages: which share the comm of AXIS_TIED; for another axis 0. */
+/* stages: stages that share the comm of AXIS_TIED; another axis: 0. */
 static int world_rank(const struct plan *plan, enum mesh_axis axis, uint64_t stages, int member)
 {
     for (int stage = 0; axis == AXIS_TIED && stage < PLAN_STAGES; stage++)
@@ -99,7 +99,7 @@ int trainer_place(const struct trainer *trainer, struct buffer *out)
     if (trainer->comms.control)
         put_comm(trainer, trainer->comms.control, AXIS_WORLD, 0, "between steps", out);
     if (trainer->comms.control && trainer->comms.ops->report)
-        (void)trainer->comms.ops->report(trainer->comms.control, out); /* out says so */
-    put_step(trainer, out); /* last: a launcher that shows one line of a worker shows this one */
+        (void)trainer->comms.ops->report(trainer->comms.control, out); /* out has the reason */
+    put_step(trainer, out); /* last: a launcher shows a worker's last line */
     return out->failed ? -1 : 0;
 }

@@ -1,9 +1,9 @@
-/* trainer_replicas.c - whether ranks that hold the same elements hold the same bits: a checksum a rank, and
- * where those differ one a parameter.
+/* trainer_replicas.c - checks that ranks with the same elements have the same bits. Each rank makes a
+ * checksum; if checksums differ, a checksum for each parameter.
  *
  * Steps keep replicas equal without ever comparing them: sums are made in the order of the ranks, and every
- * replica steps alike. A core or a memory that errs shows as a difference here, and nowhere else before the
- * loss does. */
+ * replica steps alike. A faulty core or memory shows as a difference here, and nowhere else before the loss
+ * shows it. */
 #include <string.h>
 
 #include "proto/base/checksum.h"
@@ -13,8 +13,8 @@
 #include "runtime/train/trainer_state.h"
 
 enum { CHUNK_BYTES = 4 << 20 };
-/* What a rank gives of itself, in classes: of the groups that a stage keeps uncut, of those that it cuts into
- * shards, and of each set of stages that hold parameters together. */
+/* Classes of a rank's checksums: groups that a stage keeps uncut, groups that it cuts into shards, and each
+ * set of stages that hold parameters together. */
 enum { OF_STAGE, OF_SHARD, OF_TIES, CLASSES = OF_TIES + PLAN_TIES };
 
 struct look {
@@ -37,7 +37,7 @@ static int add_part(struct look *look, const struct trainer_part *part, struct m
     return 0;
 }
 
-/* Whether other ranks that are held against this one in the class hold the same of the group. */
+/* Whether the class compares this group: other ranks of the class hold the same elements. */
 static bool is_of_class(const struct trainer *trainer, const struct param_group *group, int class, bool cut)
 {
     const struct mesh mesh = trainer->plan.options.mesh;
@@ -49,7 +49,7 @@ static bool is_of_class(const struct trainer *trainer, const struct param_group 
            mesh_line(mesh, cut ? AXIS_REPLICATE : AXIS_DATA, trainer->rank).size > 1;
 }
 
-/* Adds to look->sum what of a parameter is of that class. */
+/* Adds a parameter's elements in this class to look->sum. */
 static int add_param(struct look *look, int param, int class, struct muster_error *err)
 {
     const struct plan *plan = &look->trainer->plan;
@@ -65,14 +65,14 @@ static int add_param(struct look *look, int param, int class, struct muster_erro
     return 0;
 }
 
-/* ---- groups in few bits, of whose elements no part has an address ---- */
+/* ---- groups in few bits: their elements have no address ---- */
 
 static bool units_are_of_class(const struct trainer *trainer, const struct param_group *group, int class)
 {
     return group->stored != STORED_PLAIN && is_of_class(trainer, group, class, !group->resident);
 }
 
-/* Adds to look->sum the units that this rank holds of a group, if it is of that class. */
+/* Adds this rank's units of a group to look->sum, if the group is in this class. */
 static int add_units(struct look *look, const struct param_group *group, int class, struct muster_error *err)
 {
     struct trainer *trainer = look->trainer;
@@ -89,7 +89,7 @@ static int add_units(struct look *look, const struct param_group *group, int cla
     return 0;
 }
 
-/* The same of one parameter: of what its elements open to, unit by unit, as units do not end with it. */
+/* Adds a parameter's opened values to look->sum, unit by unit, as units do not end with the parameter. */
 static int add_opened(struct look *look, int param, int class, struct muster_error *err)
 {
     enum { UNIT_LIMIT = 1 << 14 };
@@ -114,7 +114,7 @@ static int add_opened(struct look *look, int param, int class, struct muster_err
 
 /* ---- comparison ---- */
 
-/* Ranks that should have the same sum of a class. */
+/* Whether two ranks should have the same sum of a class. */
 static bool are_replicas(const struct trainer *trainer, int class, int a, int b)
 {
     const struct mesh mesh = trainer->plan.options.mesh;
@@ -128,13 +128,13 @@ static bool are_replicas(const struct trainer *trainer, int class, int a, int b)
     return shard && replica && stages >> one.at[SIDE_PIPELINE] & 1 && stages >> other.at[SIDE_PIPELINE] & 1;
 }
 
-/* sums: [ranks], `stride` apart. The first rank whose sum fewer of its replicas have than another sum, or as
- * many, and a rank with that other sum. false: all replicas agree. */
+/* Finds the last rank with a sum that at most half of its replicas have, and a rank with another sum. sums:
+ * [ranks], `stride` apart. false: all replicas agree. */
 static bool find_odd(const struct trainer *trainer, const double *sums, int64_t stride, int class,
                      struct trainer_difference *out)
 {
     const int ranks = trainer->world_size;
-    for (int rank = ranks - 1; rank >= 0; rank--) { /* of two that differ the later one is named */
+    for (int rank = ranks - 1; rank >= 0; rank--) { /* the later of two is named */
         int same = 0, differ = 0, other = -1;
         for (int i = 0; i < ranks; i++) {
             if (!are_replicas(trainer, class, rank, i))
@@ -154,7 +154,8 @@ static bool find_odd(const struct trainer *trainer, const double *sums, int64_t 
     return false;
 }
 
-/* Every rank's own numbers at its place, those of the others 0: the sum has all. */
+/* Gives every rank all ranks' numbers: a rank puts its own at its place and 0 elsewhere, and the sum has all.
+ */
 static int exchange(struct trainer *trainer, double *values, int64_t of_rank, const double *own,
                     struct muster_error *err)
 {
@@ -163,7 +164,7 @@ static int exchange(struct trainer *trainer, double *values, int64_t of_rank, co
     return trainer_reduce(trainer, values, of_rank * trainer->world_size, err);
 }
 
-/* [param_count + group_count] sums: of every parameter, then of the units of every group, which may differ
+/* [param_count + group_count] sums: for every parameter, then for the units of every group, which may differ
  * although they open to equal values. */
 static int sum_each(struct look *look, int class, double *sums, struct muster_error *err)
 {
@@ -181,7 +182,8 @@ static int sum_each(struct look *look, int class, double *sums, struct muster_er
     return 0;
 }
 
-/* Where the sums of whole ranks differ: the first parameter whose do, or the first of such a group. */
+/* After the sums of whole ranks differ: finds the first parameter with different sums, or the first parameter
+ * of such a group. */
 static int find_param(struct look *look, int class, struct trainer_difference *out, struct muster_error *err)
 {
     struct trainer *trainer = look->trainer;
@@ -191,7 +193,7 @@ static int find_param(struct look *look, int class, struct trainer_difference *o
     scope_free double *all = mem_calloc((size_t)count * (size_t)trainer->world_size, sizeof *all);
     if (!own || !all) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for the checksums of %d parameters", params);
-        return trainer_break(trainer, err, "comparing replicas"); /* the others must not wait */
+        return trainer_break(trainer, err, "comparing replicas"); /* other ranks must not wait */
     }
     if (sum_each(look, class, own, err) < 0 || exchange(trainer, all, count, own, err) < 0)
         return -1;

@@ -1,22 +1,21 @@
-/* trainer_stored.c - values into groups that are held in few bits, and their units. Between steps.
+/* trainer_stored.c - writes values to groups that are held in few bits, and reads their units. Between steps.
  *
- * A unit is rounded as a whole, so that a group's values are collected on the host, all that this rank holds
- * of it, before they are rounded. Units that no new value falls into keep their bytes: rounding again what
- * was opened would change it. */
+ * A unit is rounded as a whole. So all of this rank's values of a group are collected on the host before they
+ * are rounded. Units without a new value keep their bytes: rounding opened values again would change them. */
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "runtime/train/trainer_state.h"
 
-enum { STORED_CHUNK = 1 << 18 }; /* elements that a source is called for at once */
+enum { STORED_CHUNK = 1 << 18 }; /* elements in one call of a source */
 
 struct filling {
     struct trainer *trainer;
     const struct param_group *group;
-    int64_t held, bytes; /* elements of the group on this rank, and what they are held as */
+    int64_t held, bytes; /* elements of the group on this rank, and their bytes in units */
     float *values;       /* [held] */
-    uint8_t *units;      /* [bytes] as they were, then as they become */
+    uint8_t *units;      /* [bytes] the old units, then the new units */
     bool *changed;       /* [held / unit] */
     double *chunk;       /* [STORED_CHUNK] of the kernels' dtype */
 };
@@ -44,7 +43,7 @@ static void end_filling(struct filling *f)
     mem_free(f->chunk);
 }
 
-/* Between the buffer and `units`. */
+/* Copies between the buffer and `units`. */
 static int move_units(struct filling *f, bool out, struct muster_error *err)
 {
     struct trainer *trainer = f->trainer;
@@ -65,7 +64,7 @@ static void take_chunk(struct filling *f, int64_t at, int64_t count)
         f->changed[u] = true;
 }
 
-/* Returns 1 where the source gave something. */
+/* Returns 1 if the source gave values. */
 static int fill_one(struct filling *f, int param, trainer_param_source *source, void *context,
                     struct muster_error *err)
 {

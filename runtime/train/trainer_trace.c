@@ -1,12 +1,13 @@
-/* trainer_trace.c - when each operation of chosen steps ran: written by the streams, read between steps. */
+/* trainer_trace.c - times of operations in chosen steps: streams write them, the caller reads them between
+ * steps. */
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "runtime/train/trainer_state.h"
 
-/* One step. */
+/* The marks of one step. */
 struct traced_step {
     int64_t step, begin_ns, end_ns, comm_ns, exposed_ns;
-    int64_t waited_begin_ns, waited_end_ns; /* of the compute stream, as it counts them */
+    int64_t waited_begin_ns, waited_end_ns; /* total waits of the compute stream, as it counts them */
     struct executor_mark *marks;            /* [plan.op_count] */
 };
 
@@ -94,7 +95,7 @@ void trainer_trace_end(struct trainer *trainer, const struct trainer_stats *stat
 
 /* ---- reading ---- */
 
-/* Bytes that an operation sends and receives, moves or works on. */
+/* Number of bytes that an operation sends and receives, moves or works on. */
 static int64_t bytes_of(const struct trainer *trainer, const struct schedule_op *op)
 {
     if (op->kind != OP_COMM)
@@ -150,7 +151,7 @@ static int visit_step(const struct trainer *trainer, const struct traced_step *s
 int trainer_traced(struct trainer *trainer, trainer_trace_visit *visit, void *context,
                    struct muster_error *err)
 {
-    if (trainer_settle(trainer, err)) /* gathers for the next step are of the last traced one */
+    if (trainer_settle(trainer, err)) /* gathers for the next step belong to the last traced step */
         return -1;
     for (int64_t i = 0; trainer->trace && i < trainer->trace->taken; i++)
         if (visit_step(trainer, &trainer->trace->steps[i], visit, context, err) < 0)
