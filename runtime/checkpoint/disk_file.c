@@ -49,7 +49,7 @@ static int put_all(int fd, const char *data, int64_t bytes, int64_t offset)
         ssize_t put = pwrite(fd, data + done, (size_t)(bytes - done), offset + done);
         if (put < 0 && errno != EINTR)
             return -1;
-        if (put == 0) { /* no file system says so of a file, and asking for ever helps nobody */
+        if (put == 0) { /* file systems never do so on files; a retry for ever is useless */
             errno = EIO;
             return -1;
         }
@@ -152,7 +152,7 @@ char *disk_file_block(struct disk_file *file, struct muster_error *err)
 {
     wait_for_block(file);
     if (atomic_load(&file->failed)) {
-        (void)failure(file, err); /* NULL says it */
+        (void)failure(file, err); /* NULL reports it */
         return NULL;
     }
     return block_at(file, atomic_load(&file->filled.value));

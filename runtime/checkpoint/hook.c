@@ -389,7 +389,7 @@ void hook_add(struct checkpoint_hook *hook, int64_t step)
             end.step = skipped;
             (void)error_set(&end.err, MUSTER_E_CANCELLED,
                             "it is skipped: step %lld is newer, and the command still runs for step %lld",
-                            (long long)step, (long long)hook->queue.running); /* told */
+                            (long long)step, (long long)hook->queue.running); /* reported */
             put_end(hook, &end);
         }
     }
@@ -429,7 +429,8 @@ void hook_stop(struct checkpoint_hook *hook)
     hook->stops = true;
     if (hook->queue.waiting >= 0) {
         struct hook_end end = {.step = hook->queue.waiting};
-        (void)error_set(&end.err, MUSTER_E_IO, "the command was not run: there was no more time"); /* told */
+        (void)error_set(&end.err, MUSTER_E_IO,
+                        "the command was not run: there was no more time"); /* reported */
         hook->queue.waiting = -1;
         put_end(hook, &end);
     }

@@ -203,8 +203,8 @@ static void run_block(void *argument)
     b->run(argument);
 }
 
-/* A layer enqueues many kernels, and no step changes their arguments: it runs as a graph. An optimizer's step
- * is one kernel a group, and may wait for a checkpoint's copy: it does not. */
+/* A layer runs as a graph: it enqueues many kernels, and no step changes their arguments. An optimizer's step
+ * is no graph: it is one kernel a group, and may have to wait for a checkpoint's copy. */
 static bool runs_as_graph(const struct executor *executor, const struct schedule_op *op)
 {
     return executor->parts.graphs && !executor->evaluating && !executor->capture &&

@@ -8,7 +8,8 @@
 
 /* A value of the open layer that products read. */
 struct read_value {
-    /* source: number of the layer's input; -1: the layer forms the value, and it is copied out */
+    /* source: number of the layer's input; -1: a step of the layer's program forms the value, and it is
+     * copied out */
     int value, source;
     struct layer_moments about;
     float *moments;
