@@ -38,7 +38,8 @@ struct checkpoint_kept {
     int64_t fits; /* rank 0's: checkpoints that fit on the disk next to the checkpoint that is being written;
                      0: not known */
 };
-/* Makes all memory that checkpoint_begin needs, so that a begin never fails for lack of memory. */
+/* Makes the writers that checkpoint_begin takes, so that it returns a writer even where a rank has no memory
+ * left. */
 int checkpoint_kept_make(struct checkpoint_kept *kept, struct muster_error *err);
 void checkpoint_kept_free(struct checkpoint_kept *kept); /* after all checkpoints, before the trainer */
 

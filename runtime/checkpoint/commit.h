@@ -42,10 +42,10 @@ enum commit_state commit_next(const struct commit_row *table, enum commit_state 
 bool commit_ended(enum commit_state state);
 
 /* A rank's work on a checkpoint while steps go on, from the making of the folder to the end. All ranks are in
- * the same state. In each step, or between two steps if the caller waits, they sum how many ranks have ended
- * a state's work and how many of these have failed. Between steps they move on by these sums. So a checkpoint
- * is committed when every rank has written, and no folder is removed while a rank still writes in it. symbol,
- * which ranks work, the work, state after success of all, state after a failure of one */
+ * the same state. They sum how many ranks have ended a state's work, and how many of these have failed: in
+ * each step, or between two steps if the caller waits. Between steps they move on by these sums. So a
+ * checkpoint is committed when every rank has written, and no folder is removed while a rank still writes in
+ * it. symbol, which ranks work, the work, state after success of all, state after a failure of one */
 #define SAVE_STATES(X)                                                                                       \
     X(SAVE_WRITE, SAVE_ALL, "every rank writes its file", SAVE_COMMIT, SAVE_UNDO)                            \
     X(SAVE_COMMIT, SAVE_LEAD, "rank 0 walks the table above, from COMMIT_WRITE on", SAVE_COPY, SAVE_FAILED)  \

@@ -303,7 +303,7 @@ static void put_end(struct checkpoint_hook *hook, const struct hook_end *end)
 static void *run_hook(void *argument)
 {
     struct checkpoint_hook *hook = argument;
-    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail, as below: ours */
+    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail: our mutex */
     while (!hook->closes) {
         struct hook_end end = {.step = hook->stops ? -1 : hook_queue_begin(&hook->queue)};
         if (end.step < 0) {
@@ -361,7 +361,7 @@ void hook_destroy(struct checkpoint_hook *hook)
 {
     if (!hook)
         return;
-    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail, as below: ours */
+    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail: our mutex */
     hook->closes = true;
     (void)pthread_cond_broadcast(&hook->changed);
     (void)pthread_mutex_unlock(&hook->mutex);
@@ -377,7 +377,7 @@ void hook_destroy(struct checkpoint_hook *hook)
 void hook_add(struct checkpoint_hook *hook, int64_t step)
 {
     struct hook_end end = {.step = step};
-    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail, as below: ours */
+    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail: our mutex */
     const int failed = hook->started ? 0 : thread_start(&hook->thread, 0, run_hook, hook);
     hook->started |= !failed;
     if (failed) {
@@ -401,7 +401,7 @@ bool hook_holds(struct checkpoint_hook *hook, int64_t step)
 {
     if (!hook)
         return false;
-    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail, as below: ours */
+    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail: our mutex */
     const bool holds = hook_queue_holds(&hook->queue, step);
     (void)pthread_mutex_unlock(&hook->mutex);
     return holds;
@@ -409,7 +409,7 @@ bool hook_holds(struct checkpoint_hook *hook, int64_t step)
 
 int64_t hook_last(struct checkpoint_hook *hook)
 {
-    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail, as below: ours */
+    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail: our mutex */
     const int64_t last = hook->last;
     (void)pthread_mutex_unlock(&hook->mutex);
     return last;
@@ -417,7 +417,7 @@ int64_t hook_last(struct checkpoint_hook *hook)
 
 bool hook_is_busy(struct checkpoint_hook *hook)
 {
-    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail, as below: ours */
+    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail: our mutex */
     const bool busy = !hook_queue_is_empty(&hook->queue);
     (void)pthread_mutex_unlock(&hook->mutex);
     return busy;
@@ -425,7 +425,7 @@ bool hook_is_busy(struct checkpoint_hook *hook)
 
 void hook_stop(struct checkpoint_hook *hook)
 {
-    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail, as below: ours */
+    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail: our mutex */
     hook->stops = true;
     if (hook->queue.waiting >= 0) {
         struct hook_end end = {.step = hook->queue.waiting};
@@ -443,7 +443,7 @@ int hook_take(struct checkpoint_hook *hook, struct instant deadline, int64_t *st
 {
     const struct timespec until = instant_timespec(deadline);
     int result = 0;
-    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail, as below: ours */
+    (void)pthread_mutex_lock(&hook->mutex); /* cannot fail: our mutex */
     while (!hook->end_count && !hook_queue_is_empty(&hook->queue) &&
            !instant_reached(clock_now(NULL), deadline))
         (void)pthread_cond_timedwait(&hook->changed, &hook->mutex, &until); /* the loop tests it again */

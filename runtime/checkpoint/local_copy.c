@@ -93,7 +93,7 @@ static void remove_manifest(const char *dir, int64_t step, const char *folder)
     if (open)
         (void)closedir(open); /* it was only read */
     if (open && !files && path)
-        (void)unlink(path); /* as below */
+        (void)unlink(path); /* tried again at the next checkpoint */
 }
 
 static void remove_copy(const char *dir, int64_t step, int rank)

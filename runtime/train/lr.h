@@ -6,13 +6,13 @@
 
 #include "proto/include/muster_error.h"
 
-/* symbol, name in a configuration, meaning. The first four and the last warm up by (step + 1) / warmup_steps,
- * so that step warmup_steps - 1 is the first at the peak, and stay at the minimum once they have reached it.
- * They are PyTorch's SequentialLR of LinearLR and ConstantLR, LinearLR or CosineAnnealingLR, and
- * ReduceLROnPlateau. Those in capitals are DeepSpeed's classes of that name
- * (deepspeed/runtime/lr_schedules.py, 0.19), with its first update at the schedule's start value and update k
- * (from 0) at its iteration k - 1. Those with hf_ are the Hugging Face Trainer's, whose warm-up has step /
- * warmup_steps, from 0 on. */
+/* symbol, name in a configuration, meaning. The schedules cosine, linear, constant, wsd and ReduceLROnPlateau
+ * warm up by (step + 1) / warmup_steps, so that step warmup_steps - 1 is the first at the peak. They stay at
+ * the minimum once they have reached it. They are PyTorch's SequentialLR of LinearLR and ConstantLR, LinearLR
+ * or CosineAnnealingLR, and ReduceLROnPlateau. The other names with capitals are DeepSpeed's classes
+ * (deepspeed/runtime/lr_schedules.py, 0.19). Their first update has the schedule's start value, and update k
+ * (from 0) has DeepSpeed's iteration k - 1. Names with hf_ are the Hugging Face Trainer's schedules. Their
+ * warm-up has step / warmup_steps, from 0 on. */
 #define LR_KINDS(X)                                                                                          \
     X(LR_COSINE, "cosine", "a half cosine from the peak to the minimum")                                     \
     X(LR_LINEAR, "linear", "a line from the peak to the minimum")                                            \

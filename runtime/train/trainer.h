@@ -64,8 +64,8 @@ struct trainer_stats {
     double correct;   /* rows of the step with the correct class, over all ranks; 0: a loss without classes */
     double grad_norm; /* before clipping; 0 if neither clipped nor checked */
     bool skipped;     /* a gradient was not finite: parameters are as before (found if clipped or checked) */
-    /* If skipped: the first parameter, in the order of the backward pass, with a gradient that is not finite,
-     * and the first rank that holds such a part of it; -1: none was found. */
+    /* If skipped: the first parameter whose gradient is not finite, in the order of the backward pass; and
+     * the first rank that holds such a part of it. -1: none was found. */
     int nonfinite_param, nonfinite_rank;
     double loss_scale; /* scale of this step; 0: none */
     bool stop;         /* some rank has asked to stop: the same on every rank of the step */
@@ -98,8 +98,8 @@ void trainer_destroy(struct trainer *trainer); /* accepts NULL */
  * the comms are aborted and every later call returns the same error. */
 int trainer_step(struct trainer *trainer, const struct batch *batch, const struct trainer_step_values *values,
                  struct trainer_stats *stats, struct muster_error *err);
-/* Collective, between steps: finds the first parameter, in the order of the last backward pass, with a
- * gradient that is not finite, and the first rank that holds such a part of it; -1 and -1: none. */
+/* Collective, between steps: finds the first parameter whose gradient is not finite, in the order of the last
+ * backward pass, and the first rank that holds such a part. -1 and -1: none. */
 int trainer_nonfinite(struct trainer *trainer, int *param, int *rank, struct muster_error *err);
 /* Mean loss of one micro-batch of this rank without touching parameters, and without dropout; collective
  * under FULL_SHARD and among stages. NaN if no target counts, and on all stages but the last. */
@@ -269,8 +269,9 @@ void trainer_op_name(const struct trainer *trainer, int op, char name[TRAINER_OP
  */
 int trainer_place(const struct trainer *trainer, struct buffer *out);
 
-/* A difference in bits of parameters, moments or averages between ranks that hold the same elements (all of
- * NO_SHARD, the replicas of HYBRID_SHARD, parameters that are kept whole). */
+/* A difference in bits of parameters, moments or averages between ranks that hold the same elements. Such
+ * ranks are all of NO_SHARD, the replicas of HYBRID_SHARD, and all ranks for parameters that are kept whole.
+ */
 struct trainer_difference {
     int param; /* the first that differs; -1: none */
     /* Ranks that differ; if more than two ranks hold the parameter, fewer ranks agree with `rank`. */
