@@ -21,7 +21,7 @@ struct trainer_options {
     /* shape, strategy, mesh, micro_batches, prefetch; rank and kernels are filled in */
     struct plan_options plan;
     int rank, world_size, local_rank;
-    int local_world_size;            /* ranks that share this machine's memory; 0: a single rank in all
+    int local_world_size;            /* ranks that share this machine's memory; 0: one, no other machine
                                       */
     int threads;                     /* OpenMP/BLAS threads of the compute stream */
     const struct device_ops *device; /* NULL: device_cpu() */
