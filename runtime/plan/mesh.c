@@ -95,7 +95,7 @@ int mesh_line_rank(struct mesh mesh, enum mesh_axis axis, int rank, int place)
     return mesh_rank_of(mesh, at);
 }
 
-/* ranks: of a stage; of: "a world", or "a stage" where there are several. */
+/* ranks: the number of ranks of a stage; of: "a world", or "a stage" where there are several stages. */
 static int reject_replicas(int64_t replicas, const char *of, int ranks, struct muster_error *err)
 {
     int64_t below = replicas < ranks ? replicas : ranks, above = replicas;
@@ -163,7 +163,7 @@ int mesh_choose(const struct mesh_wish *wish, struct mesh *mesh, struct muster_e
                          strategy_name(wish->strategy));
     if (!replicas && !hybrid)
         replicas = 1;
-    const int ranks = (int)(wish->world_size / wish->pipeline); /* of a stage, next to each other */
+    const int ranks = (int)(wish->world_size / wish->pipeline); /* ranks of a stage, next to each other */
     const int local = wish->local_size < ranks ? wish->local_size : ranks;
     if (!replicas && replica_a_node(of, ranks, local, &replicas, err))
         return -1;

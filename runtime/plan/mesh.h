@@ -2,13 +2,14 @@
  * Pure.
  *
  * rank = the coordinates written down in the order of the sides, the last one fastest: neighbours in a later
- * side are next to each other, on one node where there are several. A side of 1 is not there. */
+ * side are next to each other, on one node where there are several nodes. A side of 1 has no effect. */
 #ifndef MUSTER_RUNTIME_PLAN_MESH_H
 #define MUSTER_RUNTIME_PLAN_MESH_H
 
 #include <stddef.h>
 
-/* symbol, name: in what the ranks along a side differ. No plan uses the last three yet: they are 1. */
+/* symbol, name. Each comment names the differences between the ranks along that side. No plan uses the last
+ * three sides yet: they are 1. */
 #define MESH_SIDES(X)                                                                                        \
     X(SIDE_PIPELINE, "pipeline")   /* layers: they are stages */                                             \
     X(SIDE_REPLICATE, "replicate") /* samples; shards are equal */                                           \
@@ -27,7 +28,7 @@ const char *mesh_side_name(enum mesh_side side);
 struct mesh {
     int side[SIDE_COUNT]; /* ranks along it, at least 1 */
 };
-/* An initializer. */
+/* MESH is an initializer of struct mesh. */
 #define MESH(pipeline, replicate, shard)                                                                     \
     {                                                                                                        \
         {                                                                                                    \
@@ -65,12 +66,12 @@ const char *axis_name(enum mesh_axis axis);
 
 /* The ranks that a rank shares its comm of an axis with. */
 struct mesh_line {
-    int color; /* which of the axis' comms it is */
-    int place; /* the rank's own in it */
+    int color; /* number of this comm among the comms of the axis */
+    int place; /* the rank's place in the line */
     int size;
 };
 struct mesh_line mesh_line(struct mesh mesh, enum mesh_axis axis, int rank);
-/* The rank in the world of another place of that line. */
+/* The rank in the world of another place of the line. */
 int mesh_line_rank(struct mesh mesh, enum mesh_axis axis, int rank, int place);
 
 #endif

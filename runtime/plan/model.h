@@ -1,4 +1,4 @@
-/* model.h - a model as two lists: parameters (what is sharded) and layers (what is executed).
+/* model.h - a model as two lists: the parameters, which are sharded, and the layers, which are executed.
  *
  * A layer names the parameters it uses; several layers may use one (tied embeddings) and a layer may use
  * parameters of several groups (LoRA: frozen and trainable). plan_build cuts the parameters into param
@@ -17,7 +17,7 @@ enum {
     MODEL_NAME_LIMIT = 64,
     MODEL_DIMS = 4,
     LAYER_PARAMS = 28, /* parameters one layer uses: a transformer block of GPT-2 uses 12, with LoRA on all
-                          products 20; one of Llama with biases 13, and 27 */
+                          products 20; a block of Llama with biases uses 13, with LoRA 27 */
     LAYER_GROUPS = 5,  /* groups they may lie in */
     LAYER_SOURCES = 4, /* inputs from other layers */
     BATCH_INPUTS = 8,  /* arrays of one batch */
@@ -28,15 +28,15 @@ enum param_init {
     PARAM_INIT_ZERO,
     PARAM_INIT_ONE,
     PARAM_INIT_NORMAL, /* N(0, init_std^2), by Philox on the element's index */
-    PARAM_INIT_UNIFORM /* between -init_std and init_std, likewise */
+    PARAM_INIT_UNIFORM /* between -init_std and init_std, by Philox on the element's index */
 };
 
-/* Whether it is one of two thin matrices that are trained for a frozen weight; see lora.h. */
+/* Whether a parameter is a thin matrix of an adapter, trained for a frozen weight; see lora.h. */
 enum param_adapter { PARAM_OF_BASE, PARAM_LORA_A, PARAM_LORA_B };
 
-/* A value of running statistics is no parameter that an optimizer steps: a layer's backward forms its change
- * (kernels.h, struct batch_norm) where it forms gradients, which is summed over ranks and micro-batches as
- * they are and added as it is. Every rank keeps all of them; no pattern of names freezes them. */
+/* An optimizer does not step running statistics. A layer's backward forms their change where it forms
+ * gradients (kernels.h, struct batch_norm). The change is summed over ranks and micro-batches as gradients
+ * are, and is added without scaling. Every rank keeps all statistics; no pattern of names freezes them. */
 enum param_statistic {
     PARAM_LEARNED,
     PARAM_STATISTIC,
@@ -50,20 +50,20 @@ struct param_desc {
     enum param_init init;
     double init_std;
     bool trainable;
-    bool spared;             /* the weight decay leaves it out, whatever the settings */
+    bool spared;             /* weight decay leaves it out under all settings */
     bool file_transposed;    /* its file keeps the matrix as (columns, rows) */
     uint8_t parameter_class; /* index into step_scalars: 0 decays, 1 does not */
     enum param_adapter adapter;
     enum param_statistic statistic;
-    int adapts; /* of an adapter: the frozen weight that it is for, in the same model */
-    /* Of a frozen matrix: how it is held and gathered; layers read it opened. The values are what the codes
-     * open to. */
+    int adapts; /* an adapter's frozen weight, index of a parameter of this model */
+    /* Form in which a frozen matrix is held and gathered; layers read the matrix decoded. Its values are the
+     * decoded values. */
     enum stored stored;
     int unit; /* natural unit it belongs to (a block); groups never split a unit, and merge neighbouring small
                  ones */
 };
 
-/* Any value up to the planned maximum. */
+/* Batch size B and positions T of a micro-batch; any values up to the planned maximum. */
 struct shape {
     int B, T;
 };
@@ -83,8 +83,8 @@ struct batch_input {
     enum dtype dtype;
     int64_t width;  /* elements of a row */
     bool positions; /* a row for each position, not for each sample */
-    bool lengths;   /* how many of a sample's positions are there, 0 to T: i32, one a sample */
-    uint8_t absent; /* what fills the bytes of a sample that is not there: 0xFF where -1 does not count */
+    bool lengths;   /* numbers of positions that samples have, 0 to T: i32, one a sample */
+    uint8_t absent; /* byte that fills an absent sample: 0xFF where targets of -1 do not count */
 };
 
 /* The arrays of one micro-batch, in the order of model.inputs. */
@@ -115,28 +115,27 @@ struct layer_context {
     const struct batch *batch;
     const struct step_scalars *scalars;
     int64_t sample; /* the micro-batch's first sample on this rank, counted from the step's first: constant */
-    int64_t own_sample;  /* the same among the step's samples of this rank */
-    int ranks, rank;     /* that have samples of their own in a step, and which of them this is; 0: 1 */
-    bool evaluates;      /* the loss is wanted and no gradient: nothing random happens */
-    int64_t chunk_bytes; /* of what is formed in chunks (chunked_sizes); 0: the layer's own */
-    /* Device; a loss layer adds the sum of its losses and the number of targets that count: in its backward
-     * where there is one (LAYER_TRAIN: the gradient of a chunk of logits is formed while the chunk is there),
-     * else in its forward (LAYER_EVAL). NULL for the other layers. */
+    int64_t own_sample; /* the same sample, counted among the step's samples of this rank */
+    int ranks, rank; /* number of ranks with own samples in a step (0: 1), and this rank's place among them */
+    bool evaluates;  /* forms the loss without gradients; no dropout or other random operation */
+    int64_t chunk_bytes; /* chunk size of values formed in chunks (chunked_sizes); 0: the layer's choice */
+    /* Device memory, to which a loss layer adds the sum of its losses and the number of targets that count;
+     * NULL for the other layers. In LAYER_TRAIN the layer's backward adds them: the gradient of a chunk of
+     * logits is formed while the chunk is in memory. In LAYER_EVAL its forward adds them. */
     double *loss_total;
     int64_t *loss_count;
-    double *correct_total; /* likewise, of classes: rows whose largest logit is at their target */
-    struct layer_past
-        *past; /* of runtime/model/past.h: positions before these are kept; NULL: there are none */
-    const struct layer_capture *capture; /* of this layer; NULL: nothing is copied out */
+    double *correct_total;   /* the same for classes: rows whose largest logit is at their target */
+    struct layer_past *past; /* earlier positions, as in runtime/model/past.h; NULL: none */
+    const struct layer_capture *capture; /* values of this layer to copy out; NULL: none */
 };
 
-/* What a forward pass copies out: a value of one layer. */
+/* A value of one layer that a forward pass copies out. */
 struct layer_capture {
     int layer;
-    int value;     /* of the layer's program; LAYER_LOGITS: what a loss layer compares with its targets */
-    int64_t rows;  /* the first ones, counted in positions */
-    void *out;     /* (rows, width of the value); of a layer's function: memory that kernels may write */
-    int64_t bytes; /* of out */
+    int value;     /* index in the layer's program; LAYER_LOGITS: the logits of a loss layer */
+    int64_t rows;  /* number of positions copied, from the first one */
+    void *out;     /* (rows, width of the value), in memory that kernels may write */
+    int64_t bytes; /* size of out */
     const struct layer_capture *next; /* another value of the same layer; NULL: none. LAYER_LOGITS is alone */
 };
 enum { LAYER_LOGITS = -1 };
@@ -147,8 +146,8 @@ struct layer_ops {
                   const struct kernels *kernels, struct layer_sizes *sizes);
     void (*forward)(const void *config, const struct layer_context *context);
     void (*backward)(const void *config, const struct layer_context *context, unsigned parts);
-    /* Its sizes where layer_context.chunk_bytes is given: what it forms in chunks (a loss layer its logits)
-     * comes in chunks of at most so many bytes. NULL: it forms nothing so. */
+    /* The layer's sizes with chunks of at most chunk_bytes, as in layer_context. A loss layer forms its
+     * logits in chunks. NULL: the layer forms nothing in chunks. */
     void (*chunked_sizes)(const void *config, struct shape max, enum dtype dtype, enum layer_mode mode,
                           const struct kernels *kernels, int64_t chunk_bytes, struct layer_sizes *sizes);
 };
@@ -162,10 +161,11 @@ struct layer_desc {
     int param[LAYER_PARAMS], param_count;
     int source[LAYER_SOURCES], source_count; /* layers, or SOURCE_BATCH */
     int stage;                               /* pipeline stage */
-    unsigned inputs;                         /* of the batch that it reads, in bits of their indices */
-    /* Not 0: it does nothing but look rows up by an input of the batch, its index + 1 (DTYPE_I32, one for
-     * each position): its output (B,T,C) is the sum of row tokens[b,t] of its first parameter (V,C) and, if
-     * it has a second one (positions, C), row t of that. Its gradient can be exchanged as rows. */
+    unsigned inputs; /* inputs of the batch that the layer reads, a bit for each index */
+    /* Index + 1 of the batch input (DTYPE_I32, an element for each position) by which the layer looks rows
+     * up; 0: the layer is no lookup. A lookup's output (B,T,C) is row tokens[b,t] of its first parameter
+     * (V,C), plus row t of its second parameter (positions, C), if any. The gradient of a lookup can be
+     * exchanged as rows. */
     int lookup;
     bool recompute; /* activation checkpointing: saved memory is formed again before backward, by a forward in
                        mode LAYER_RECOMPUTE; a loss layer (out 0) is never recomputed */
@@ -178,21 +178,21 @@ struct model {
     struct layer_desc
         *layers; /* in execution order; a source comes before its user; the last one ends in the loss */
     int layer_count;
-    struct batch_input inputs[BATCH_INPUTS]; /* what a batch holds, in the order in which callers give it */
+    struct batch_input inputs[BATCH_INPUTS]; /* arrays of a batch, in the order in which callers give them */
     int input_count;
     int stages;        /* pipeline stages that the layers are cut into, at least 1 */
     int max_positions; /* largest T; 0: any */
-    /* Not 0: it has adapters, whose product is multiplied by this. Its other parameters are frozen:
-     * checkpoints have the adapters alone. */
+    /* Factor of the adapters' product; 0: the model has no adapters. With adapters all other parameters are
+     * frozen: checkpoints have the adapters alone. */
     double adapter_scale;
     /* Metadata of a file of its parameters: pairs of texts, NULL at the end; NULL: none. */
     const char *const *metadata;
 };
 
 int64_t param_elements(const struct param_desc *param);
-int64_t model_parameters(const struct model *model); /* elements of all parameters that are learned */
-int64_t model_values(const struct model *model);     /* and of the statistics */
-/* Whether a parameter's values are not the run's to keep: the base of adapters. */
+int64_t model_parameters(const struct model *model); /* elements of all learned parameters */
+int64_t model_values(const struct model *model);     /* elements of learned parameters and statistics */
+/* Whether a parameter belongs to the base of adapters, whose values a run does not save. */
 bool model_is_base(const struct model *model, int param);
 /* Declares another array of the batch; -1 if there are BATCH_INPUTS already, else its index. */
 int model_add_input(struct model *model, const char *name, enum dtype dtype, bool positions, int64_t width);
@@ -201,7 +201,7 @@ int model_add_input(struct model *model, const char *name, enum dtype dtype, boo
 int64_t batch_input_bytes(const struct model *model, struct shape shape, int i);
 int64_t batch_offset(const struct model *model, struct shape shape, int i);
 int64_t batch_bytes(const struct model *model, struct shape shape);
-enum dtype batch_dtype(const struct model *model); /* of all its arrays; DTYPE_U8 if they differ */
+enum dtype batch_dtype(const struct model *model); /* type of a batch's arrays; DTYPE_U8 if they differ */
 /* Whether the lists are consistent: sources before users and used, parameters used, stages in order.
  * Errors name the layer or parameter. */
 int model_check(const struct model *model, struct muster_error *err);

@@ -239,7 +239,7 @@ static void add_parameters(struct plan_builder *b)
         if (!plan_narrow_params(b) || !group->trainable || !b->options->train)
             continue;
         group->master = add_state(b, g, PLAN_MASTER, MEMORY_DEVICE, group->shard);
-        b->plan->entries[group->param].checkpointed = false; /* it is the master, rounded */
+        b->plan->entries[group->param].checkpointed = false; /* the shard is the rounded master */
     }
 }
 
@@ -248,7 +248,7 @@ int optimizer_moments(const struct optimizer_options *optimizer)
     return optimizer->kind != OPTIMIZER_SGD ? 2 : optimizer->momentum > 0;
 }
 
-/* And the average of what it steps. */
+/* Adds the optimizer's moments and the moving average. */
 static void add_moments(struct plan_builder *b)
 {
     const int moments = optimizer_moments(&b->options->optimizer);
@@ -325,11 +325,11 @@ static uint64_t hash_op(uint64_t hash, const struct schedule_op *op)
         hash = hash_ints(hash, (const int[]){op->beta}, 1);
     hash = hash_ints(hash, op->weight, HASHED_GROUPS);
     hash = hash_ints(hash, op->grad, HASHED_GROUPS);
-    for (int i = HASHED_GROUPS; i < op->group_count; i++) /* likewise */
+    for (int i = HASHED_GROUPS; i < op->group_count; i++) /* more groups: other hashes do not change */
         hash = hash_ints(hash, (const int[]){op->weight[i], op->grad[i]}, 2);
     hash = text_hash(hash, op->grad_beta, HASHED_ALWAYS);
     for (int i = HASHED_ALWAYS; i < LAYER_PARAMS; i++)
-        if (op->grad_beta[i]) /* of many parameters: hashes of others are as they were */
+        if (op->grad_beta[i]) /* more parameters: other hashes do not change */
             hash = hash_ints(hash, (const int[]){i}, 1);
     hash = text_hash(hash, &op->comm.count, sizeof op->comm.count);
     return text_hash(hash, &op->bytes, sizeof op->bytes);
@@ -403,7 +403,7 @@ static void hash_plan(struct plan_builder *b)
 
 /* ---- build ---- */
 
-/* In this order; none follows one that failed. */
+/* Phases run in this order; after a failed phase no other runs. */
 /* clang-format off */
 static void (*const phases[])(struct plan_builder *b) = {
     /* buffers */

@@ -6,12 +6,13 @@
  * schedule_op: it resolves buffer indices to addresses, makes the op's stream wait for the ops named in
  * wait[], and launches.
  *
- * The schedule repeats: a step begins with what the step before has left. When it begins, all operations of
- * the step before are finished but for the carried ones: gathers of groups that the next step uses first,
- * which begin as soon as their group is stepped and may run beside the next step's first calls. What uses
- * their result waits for them: a wait for an operation that comes later in the array means that of the step
- * before. Where no step has run since the parameters were set or the slots were used otherwise, the carried
- * gathers into slots run first, alone, in their order.
+ * The schedule repeats: a step begins with the buffers that the step before has left. When a step begins, all
+ * operations of the step before are finished, except the carried ones. Carried operations are gathers of
+ * groups that the next step uses first. They begin as soon as their group is stepped, and may overlap the
+ * next step's first calls. Operations that use the result of a carried gather wait for the gather: a wait for
+ * an operation later in the array means that operation of the step before. Carried gathers into slots run
+ * first, alone and in their order, where no step has run since the parameters were set or the slots had
+ * another use.
  *
  * A comm belongs to one stream, so the executor makes one comm for each pair (axis, stream) that appears
  * in the ops. */
@@ -47,19 +48,20 @@ const char *strategy_name(enum strategy strategy);
 
 /* NO_SHARD is data-parallel over whichever of replicate and shard is above 1; only HYBRID_SHARD may have
  * both. */
-/* What settings ask for. replicas: of HYBRID_SHARD, a divisor of a stage's ranks; 0: one a node, where
- * local_size ranks run on each of several nodes. HYBRID_SHARD on one node needs the number: with one replica
- * it is FULL_SHARD. Other strategies have none: 0 or 1. */
+/* The mesh that settings request. replicas: for HYBRID_SHARD, a divisor of a stage's ranks; 0: one replica a
+ * node, where local_size ranks run on each of several nodes. HYBRID_SHARD on one node needs the number, since
+ * with one replica it is FULL_SHARD. For other strategies replicas is 0 or 1. */
 struct mesh_wish {
     enum strategy strategy;
     int64_t pipeline; /* stages, at least 1 */
     int64_t replicas;
     int world_size, local_size;
 };
-/* MUSTER_E_INVALID names the values and what to use. */
+/* MUSTER_E_INVALID names the values and the values to use instead. */
 int mesh_choose(const struct mesh_wish *wish, struct mesh *mesh, struct muster_error *err);
 
-/* symbol, name. What it keeps for each parameter is planned; its constants are kernels.h's. */
+/* symbol, name. The plan has the values that an optimizer keeps for each parameter; its constants are in
+ * kernels.h. */
 #define OPTIMIZERS(X)                                                                                        \
     X(OPTIMIZER_ADAMW, "AdamW") /* decoupled decay; two moments */                                           \
     X(OPTIMIZER_ADAM, "Adam")   /* decay added to the gradient; two moments */                               \
@@ -72,18 +74,18 @@ enum optimizer {
 };
 struct optimizer_options {
     enum optimizer kind;
-    double momentum, dampening; /* of SGD, as torch.optim.SGD */
+    double momentum, dampening; /* for SGD, as in torch.optim.SGD */
     bool nesterov;              /* needs a momentum and no dampening */
 };
 int optimizer_moments(const struct optimizer_options *optimizer); /* 0 to 2: values kept for a parameter */
 
-/* Which activations are formed again in backward instead of being kept, besides those of layers that ask for
- * it themselves (layer_desc.recompute). symbol, name. */
+/* Which activations are formed again in backward instead of being kept. Layers with layer_desc.recompute
+ * always form theirs again. symbol, name. */
 #define RECOMPUTES(X)                                                                                        \
     X(RECOMPUTE_NONE, "none")                                                                                \
-    X(RECOMPUTE_ALL, "all")                 /* of every layer that keeps something */                        \
-    X(RECOMPUTE_EVERY, "every")             /* of every n-th of these layers: n, 2n, ... */                  \
-    X(RECOMPUTE_EXCEPT_LAST, "except_last") /* of all layers, but not in the step's last micro-batch */
+    X(RECOMPUTE_ALL, "all")                 /* activations of every layer that keeps something */            \
+    X(RECOMPUTE_EVERY, "every")             /* activations of every n-th such layer: n, 2n, ... */           \
+    X(RECOMPUTE_EXCEPT_LAST, "except_last") /* as all, but not in the step's last micro-batch */
 enum recompute {
 #define RECOMPUTE_ENUM(symbol, name) symbol,
     RECOMPUTES(RECOMPUTE_ENUM)
@@ -93,13 +95,13 @@ enum recompute {
 const char *recompute_name(enum recompute recompute);
 struct recompute_options {
     enum recompute kind;
-    int every; /* of RECOMPUTE_EVERY: n, at least 1; else 0 */
+    int every; /* n of RECOMPUTE_EVERY, at least 1; else 0 */
 };
 
 /* How the gradient of looked-up rows (layer_desc.lookup) goes from rank to rank. symbol, name. */
 #define EMBEDDING_GRADIENTS(X)                                                                               \
-    X(EMBEDDING_AUTO, "auto") /* as rows where these are at most half of what the tables' reduction moves */ \
-    X(EMBEDDING_ROWS, "rows") /* every rank gets all rows and adds those that fall into its shard */         \
+    X(EMBEDDING_AUTO, "auto")   /* rows, if at most half as many bytes as the tables' reduction */           \
+    X(EMBEDDING_ROWS, "rows")   /* every rank gets all rows and adds the rows of its shard */                \
     X(EMBEDDING_DENSE, "dense") /* in the tables' gradient, which is reduced when it is complete */
 enum embedding_gradient {
 #define EMBEDDING_ENUM(symbol, name) symbol,
@@ -127,31 +129,32 @@ struct plan_options {
     enum strategy strategy;
     struct mesh mesh;
     int rank, world_size; /* world_size 0: the product of the mesh's sides */
-    struct shape shape;   /* of a micro-batch */
+    struct shape shape;   /* shape of a micro-batch */
     int micro_batches;    /* accumulation: micro-batches of one step */
-    enum dtype dtype; /* of arithmetic, activations, master parameters and optimizer state: the kernels' */
-    /* DTYPE_BF16 or DTYPE_F16, else as dtype (plan.options has the choice): of parameters as gathers move
-     * them, and of gradients as reductions do. Layers and the optimizer see widened copies. */
+    enum dtype dtype;     /* type of arithmetic, activations, masters and optimizer state */
+    /* Types of parameters in gathers and of gradients in reductions: DTYPE_BF16 or DTYPE_F16, else as dtype
+     * (plan.options has the choice). Layers and the optimizer see widened copies. */
     enum dtype param_dtype, reduce_dtype;
     int prefetch_forward; /* gathers in flight ahead of compute; 0: none, no overlap */
     int prefetch_backward;
     int64_t group_bytes; /* size that small units are merged up to; 0: clamp(total/8, 64 KB, 48 MB) */
     /* Parameters below these bytes (as gathers would move them) are kept whole by every rank, in groups of
-     * their own: never gathered, gradients all-reduced, stepped alike everywhere; 0: none. */
+     * their own. Such groups are never gathered, their gradients are all-reduced, and every rank steps them
+     * equally; 0: none. */
     int64_t keep_whole_bytes;
     bool clip;  /* global-norm clipping */
     bool check; /* a gradient that is not finite, on any rank, skips the step; clip implies it */
     bool train; /* false: forward only */
     struct optimizer_options optimizer;
-    enum memory_class optimizer_memory; /* of the moments and averages: MEMORY_DEVICE or MEMORY_HOST */
-    double average_decay; /* of the moving average of parameters that is kept beside them; 0: none is */
+    enum memory_class optimizer_memory; /* memory of the moments and averages: MEMORY_DEVICE or MEMORY_HOST */
+    double average_decay;               /* decay of the parameters' moving average; 0: no average is kept */
     struct recompute_options recompute;
     enum pipe_schedule schedule; /* where there are several stages */
-    int64_t chunk_bytes;         /* of what layers form in chunks (layer_context); 0: their own */
+    int64_t chunk_bytes;         /* chunk size of layers (layer_context); 0: each layer's choice */
     enum embedding_gradient embedding_gradient;
     enum compression compression;
     double topk_ratio;
-    int64_t checkpoint_bytes;      /* of the host, for checkpoints on their way to the disk; 0: none */
+    int64_t checkpoint_bytes;      /* host memory for checkpoints on their way to the disk; 0: none */
     const struct kernels *kernels; /* for work sizes, and which operations there are */
 };
 
@@ -164,8 +167,8 @@ struct param_group {
     enum stored stored; /* how its parameters are held and gathered; `param` and its slots are bytes then */
     bool whole;     /* kept whole by the ranks that shard the others: shard_size is 1 (keep_whole_bytes) */
     bool statistic; /* running statistics: kept whole, in no norm, and its gradient is added to it as it is */
-    uint64_t stages;  /* the pipeline stages that hold it, in bits; of several each has a copy */
-    int64_t elements; /* of its parameters with their alignment gaps */
+    uint64_t stages;  /* the pipeline stages that hold it, in bits; each of several stages has a copy */
+    int64_t elements; /* elements of its parameters and their alignment gaps */
     int64_t padded;   /* elements, a multiple of shard_size * alignment (whole: of the ranks' number * it) */
     int64_t shard;    /* padded / shard_size */
     int shard_size;   /* ranks its optimizer state is cut into (1: not sharded) */
@@ -177,7 +180,7 @@ struct param_group {
     int master;           /* PLAN_MASTER: `shard` elements; -1: the optimizer works on `param` */
     int grad;             /* the optimizer's input: `shard` elements, from 0 (shard_size 1: all) */
     int moment1, moment2; /* `shard` elements; -1: the optimizer keeps none */
-    int average; /* `shard` elements: of the master, or of the shard's parameters; -1: none is kept */
+    int average;          /* `shard` elements: average of the master or of the shard's parameters; -1: none */
     int first_segment, segment_count; /* in plan.segments: runs of this rank's shard, by offset */
 };
 /* A parameter's place in its group's flat buffer. */
@@ -190,17 +193,17 @@ struct param_place {
 
 #define PLAN_KINDS(X)                                                                                        \
     X(PLAN_PARAM_SHARD, "param_shard") /* parameters of this rank; the send side of gathers */               \
-    X(PLAN_MASTER, "master")           /* what the optimizer steps where parameters are of 16 bits */        \
+    X(PLAN_MASTER, "master")           /* the optimizer's copy of 16-bit parameters */                       \
     X(PLAN_MOMENT1, "moment1")                                                                               \
     X(PLAN_MOMENT2, "moment2")                                                                               \
-    X(PLAN_AVERAGE, "average")         /* moving average of what the optimizer steps */                      \
+    X(PLAN_AVERAGE, "average")         /* moving average of master or parameters */                          \
     X(PLAN_GATHER_SLOT, "gather_slot") /* full parameters of one group while it is gathered */               \
     X(PLAN_WIDE, "wide_param")         /* full parameters of one group in the layers' dtype */               \
     X(PLAN_GRAD_FULL, "grad_full")     /* full gradient of one group until it is reduced */                  \
     X(PLAN_REDUCE, "reduce_slot")      /* a gradient rounded to reduce_dtype, then its reduction */          \
     X(PLAN_GRAD_SHARD, "grad_shard")   /* reduced gradient, accumulated over micro-batches */                \
     X(PLAN_ROWS, "rows")               /* gradients of rows that all ranks have looked up */                 \
-    X(PLAN_ROW_INDEX, "row_index")     /* which rows these are */                                            \
+    X(PLAN_ROW_INDEX, "row_index")     /* indices of the rows in PLAN_ROWS */                                \
     X(PLAN_OUT, "out")                 /* a layer's output */                                                \
     X(PLAN_DOUT, "dout")               /* its gradient */                                                    \
     X(PLAN_SAVED, "saved")             /* kept by a layer from forward to backward */                        \
@@ -221,10 +224,11 @@ enum plan_kind {
 const char *plan_kind_name(enum plan_kind kind);
 
 enum { PLAN_VOTES = 6 };
-/* The loss over this rank's micro-batches (count: targets that count), what this rank asks for (stops), the
- * targets that count in its next step, NaN where it does not know, rows whose class was found (correct), and
- * what the host reports of work beside the step (votes), which it is called for right before the sum.
- * After the step's all_reduce all but the count are those of all ranks; the count stays local. */
+/* Values of this rank that a step's all_reduce sums over all ranks; count alone stays local. total, count:
+ * the loss over this rank's micro-batches, and the targets that count. stops: 1 if this rank requests a stop,
+ * more for a checkpoint. next_targets: targets that count in the next step; NaN: unknown. correct: rows whose
+ * class was found. votes: the host's reports on work outside of the step; the host fills them in right before
+ * the sum. */
 struct plan_loss {
     double total, stops, next_targets, correct, votes[PLAN_VOTES];
     int64_t count;
@@ -279,8 +283,9 @@ enum op_kind {
 };
 const char *op_kind_name(enum op_kind kind);
 
-/* Transfers between pipeline stages have streams of their own, one for each direction, so that a transfer
- * waits neither for one of the other direction nor for a gather. A plan of one stage does not use them. */
+/* Transfers between pipeline stages have streams of their own, a stream for each direction. So a transfer
+ * waits neither for a transfer in the other direction nor for a gather. A plan of one stage does not use
+ * them. */
 enum stream_id {
     STREAM_COMPUTE,
     STREAM_GATHER,
@@ -293,26 +298,25 @@ const char *stream_name(enum stream_id stream);
 enum { OP_WAITS = 8, PLAN_TIES = 8, PLAN_STAGES = 64 };
 
 /* clang-format off */
-/* Buffers are indices into plan.entries, -1 for none; offsets are bytes into the buffer.
- *   forward, backward  from: plan.scalars; to: plan.loss of a loss layer's forward and backward (it adds
- *   to it
- *                      in one of the two, see model.h), else -1. A parameter lies at places[].offset of the
- *                      weight and grad of its group. A backward may use up saved and dout.
+/* Buffers are indices into plan.entries, -1 for none; offsets are in bytes from the buffer's start.
+ *   forward, backward  from: plan.scalars; to: plan.loss for a loss layer, else -1. Either the forward or the
+ *                      backward of a loss layer adds to plan.loss, see model.h. A parameter is at
+ *                      places[].offset of its group's weight and grad. A backward may overwrite saved and dout.
  *   comm               from -> to, `comm` holds the rest (send: from only; recv: to only)
  *   copy               from -> to, bytes; both are on this rank
  *   fill               zeroes bytes of to
- *   norm               to (scalars) norm_squared = beta*norm_squared + squares of bytes of from (of a group
- *                      that is kept whole each rank counts its part); of no group of statistics
+ *   norm               to (scalars) norm_squared = beta*norm_squared + squares of bytes of from; in a group
+ *                      that is kept whole each rank counts its part; groups of statistics have no norm
  *   clip               to: scalars
  *   step               group; from: gradient of the shard; to, to_offset: where the shard's parameters begin
  *                      (written only, where the group has a master)
  *   average            group; from, from_offset: the shard's master, or its parameters; to: their average, of
  *                      bytes
  *   cast               group; bytes of to, in its buffer's dtype, from as many elements of from; beta: added;
- *                      of a group that is stored in few bits: opened from its units
+ *                      for a group that is stored in few bits: decoded from its units
  *   rows               layer (a lookup), group; from: rows of all ranks (ranks, B, T, C); batch: their indices
- *                      (ranks, B, T); to: the gradient of the shard; bytes: of rows that fall into a shard of
- *                      average content
+ *                      (ranks, B, T); to: the gradient of the shard; bytes: size of the rows that fall into an
+ *                      average shard
  *   encode             from: gradient -> to: encoded; feedback: the part left out so far
  *   decode             from: encoded gradients of all replicas -> to: gradient (their sum) */
 /* clang-format on */
@@ -341,10 +345,11 @@ struct schedule_op {
     bool votes;   /* OP_COPY: of plan_input.votes, which the host fills in first (step_guard) */
     int feedback; /* OP_ENCODE */
     /* order */
-    int wait[OP_WAITS], wait_count; /* operations on other streams (op indices) that must be finished: earlier
-                                       ones of this step; later ones: of the step before, and carried */
-    bool signal;                    /* another operation waits for this one */
-    bool carried;                   /* a gather for the next step, which may begin before it is finished */
+    /* Indices of operations on other streams that must be finished. An index after this operation's own means
+     * a carried operation of the step before. */
+    int wait[OP_WAITS], wait_count;
+    bool signal;  /* another operation waits for this one */
+    bool carried; /* a gather for the next step, which may begin before it is finished */
 };
 
 struct plan {
@@ -359,24 +364,25 @@ struct plan {
     int entry_count;
     struct schedule_op *ops; /* one optimizer step */
     int op_count;
-    /* The ops before it that are of no micro-batch or of the first prepare and run its forward: run alone,
-     * the loss layer in mode LAYER_EVAL (its work is large enough for it), they evaluate a loss; of several
-     * stages the last one has it. op_count in a plan that only evaluates. */
+    /* Index of the first backward op; op_count in a plan that only evaluates. The earlier ops without a
+     * micro-batch or of the first micro-batch prepare and run a forward. Run alone, with the loss layer in
+     * mode LAYER_EVAL, they evaluate a loss; the loss layer's work is large enough. Among several stages the
+     * last one has the loss. */
     int first_backward;
     /* Entries by their role; loss and scalars are COMM memory, staging is PINNED. */
     int scalars, loss;
     int staging_input;  /* struct plan_input of the next step, written by the host before the step */
-    int staging_batch;  /* the arrays of all micro-batches, likewise */
+    int staging_batch;  /* the arrays of all micro-batches, written by the host before the step */
     int staging_result; /* struct plan_result, to be read by the host after the step */
     int checkpoint;     /* checkpoint_bytes of HOST memory, which no operation uses; -1: none */
     /* The sets of stages that hold trained parameters together, as group.stages: a comm of AXIS_TIED each. */
     uint64_t ties[PLAN_TIES];
     int tie_count;
     int64_t arena_bytes[MEMORY_CLASS_COUNT]; /* memory to allocate, to the byte */
-    int64_t kind_bytes[PLAN_KIND_COUNT];     /* at their sum, not counting sharing */
+    int64_t kind_bytes[PLAN_KIND_COUNT];     /* sum of all buffers of a kind, without sharing */
     int gathers_in_flight;                   /* most gathers issued and not yet used at any point */
-    uint64_t hash;  /* of the schedule without this rank's coordinates: equal on all ranks of a stage */
-    uint64_t asked; /* of the options, the parameters and the stages of the layers: equal on all ranks */
+    uint64_t hash;  /* hash of the schedule without this rank's coordinates; equal on a stage's ranks */
+    uint64_t asked; /* hash of options, parameters and the layers' stages; equal on all ranks */
 };
 
 /* Builds the whole plan; the caller owns it (plan_free). Errors name the value and how to fix it. */
@@ -387,14 +393,14 @@ void plan_free(struct plan *plan); /* accepts NULL and a zeroed plan */
 /* The group's first stage, which counts it where others only hold a copy. */
 int plan_first_stage(const struct param_group *group);
 bool plan_is_tied(const struct param_group *group);                     /* several stages hold it */
-int plan_tie(const struct plan *plan, const struct param_group *group); /* its set in plan.ties; -1: none */
-/* The ranks of a set of stages that differ in nothing else, as mesh_line; size 0: this rank is none of them.
- */
+int plan_tie(const struct plan *plan, const struct param_group *group); /* its index in plan.ties; -1: none */
+/* The ranks that differ in their stage alone, within a set of stages, as mesh_line; size 0: the rank is in no
+ * such stage. */
 struct mesh_line plan_tie_line(struct mesh mesh, uint64_t stages, int rank);
 /* The ranks that a collective or a transfer of the plan is between. */
 struct mesh_line plan_comm_line(const struct plan *plan, const struct schedule_op *op);
 
-/* What a layer needs in a plan of these options. */
+/* The sizes of a layer in a plan of these options. */
 void plan_layer_sizes(const struct plan_options *options, const struct layer_desc *layer,
                       enum layer_mode mode, struct layer_sizes *sizes);
 
@@ -402,8 +408,7 @@ void plan_layer_sizes(const struct plan_options *options, const struct layer_des
 int64_t plan_held_bytes(const struct plan *plan, const struct param_group *group, int64_t elements);
 
 /* How gradients of lookups go from rank to rank in this plan: "dense", or "rows of" and the names of the
- * layers whose gradients go as rows (options.embedding_gradient is what was asked for). Cut off at
- * size. */
+ * layers whose gradients go as rows (options.embedding_gradient has the request). Cut at size. */
 void plan_embedding_text(const struct model *model, const struct plan *plan, char *text, size_t size);
 
 /* The whole plan as text, for golden files and `--plan --verbose`: groups, entries, schedule. Stable. */

@@ -13,7 +13,7 @@
 
 enum { CHANGES_MAX = 24, TRIES_MAX = CHANGES_MAX * CHANGES_MAX, ADVICES = 3, TEXT_SIZE = 64 };
 
-/* One setting with another value. What kind of change it is: two of one kind exclude each other. */
+/* One setting with another value. Two changes of the same kind exclude each other. */
 struct change {
     enum {
         CHANGE_STRATEGY,
@@ -55,7 +55,7 @@ static struct change *add_change(struct change *changes, int *count, struct chan
 
 static void list_strategies(const struct plan_options *o, struct change *changes, int *count)
 {
-    /* Of replicas of the whole model, each strategy keeps less than the one before. */
+    /* From full replicas to full shards: each strategy keeps less memory than the strategy before. */
     const enum strategy order[] = {STRATEGY_NO_SHARD, STRATEGY_SHARD_OPTIM, STRATEGY_SHARD_GRAD_OP,
                                    STRATEGY_FULL_SHARD};
     bool less = false;
@@ -83,7 +83,7 @@ static void list_recomputations(const struct plan_options *o, struct change *cha
     }
 }
 
-/* Rows take memory of their own where they are more than the full gradient that they save. */
+/* Rows take memory of their own where they are larger than the full gradient that they replace. */
 static void list_embedding(const struct model *model, const struct plan *plan, struct change *changes,
                            int *count)
 {
@@ -116,7 +116,8 @@ static int list_changes(const struct model *model, const struct plan *plan, stru
     if (o->prefetch_forward > 1 || o->prefetch_backward > 1)
         (void)add_change(changes, &count, (struct change){CHANGE_PREFETCH, 1, 0, "training.prefetch: 1"});
     const int64_t chunk = o->chunk_bytes ? o->chunk_bytes : 64 << 20;
-    for (int mb = 32; mb >= 8; mb /= 2) { /* of 64: smaller products, but of many rows still */
+    /* Chunks below 64 MB make products smaller, which still have many rows. */
+    for (int mb = 32; mb >= 8; mb /= 2) {
         if (mb << 20 >= chunk)
             continue;
         struct change change = {.kind = CHANGE_CHUNK, .value = mb << 20};
@@ -134,7 +135,7 @@ static void apply(const struct change *change, struct plan_options *o)
     switch (change->kind) {
     case CHANGE_STRATEGY:
         o->strategy = (enum strategy)change->value;
-        o->mesh.side[SIDE_SHARD] *= o->mesh.side[SIDE_REPLICATE]; /* none of these has replicas */
+        o->mesh.side[SIDE_SHARD] *= o->mesh.side[SIDE_REPLICATE]; /* no strategy in this list has replicas */
         o->mesh.side[SIDE_REPLICATE] = 1;
         break;
     case CHANGE_RECOMPUTE:

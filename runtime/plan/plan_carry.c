@@ -1,9 +1,9 @@
 /* plan_carry.c - the edge between two steps: gathers that a step makes for the next one.
  *
- * The gathers that could begin with a step would have nothing beside them. They are moved to the end of the
- * step before, behind the optimizer's step of their group, so that they run beside the other groups' steps
- * and the next step's first calls. The same holds for parameters that every rank keeps whole and gathers
- * again after their step. */
+ * Gathers at the beginning of a step would have no compute to overlap with. They are moved to the end of the
+ * step before, after the optimizer's step of their group. There they overlap the other groups' steps and the
+ * next step's first calls. The same holds for parameters that every rank keeps whole and gathers again after
+ * their step. */
 #include <limits.h>
 
 #include "proto/base/error.h"
@@ -11,7 +11,8 @@
 #include "runtime/plan/plan_internal.h"
 
 /* A plan that only evaluates has no step at whose end parameters change, and without prefetch nothing runs
- * ahead. Assigned in the order in which they are issued: those that wait for no call come first. */
+ * ahead. Gathers are assigned in the order in which they are issued: gathers that wait for no call come
+ * first. */
 void plan_choose_carried(struct plan_builder *b)
 {
     if (!b->options->train || b->options->prefetch_forward == 0)
@@ -33,8 +34,8 @@ void plan_carry(struct plan_builder *b, int group)
 
 /* ---- waits across the edge ---- */
 
-/* The last carried operation that wrote a buffer, and the last that touched it: op indices, -1 none. All of
- * them are of one stream, so that to wait for one is to wait for those before it. */
+/* The last carried operation that wrote a buffer, and the last that touched it: op indices, -1 none. All
+ * carried operations are in one stream, so a wait for one also waits for the earlier operations. */
 struct carried {
     int write, access;
 };

@@ -5,7 +5,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-enum { STEPS_PREDICTED = 3 }; /* the first begins with nothing; from the second on all are alike */
+enum { STEPS_PREDICTED = 3 }; /* the first begins with nothing; all later steps are equal */
 
 struct plan_rates plan_rates_nominal(int threads)
 {
@@ -14,7 +14,7 @@ struct plan_rates plan_rates_nominal(int threads)
     for (int k = 0; k < OP_KIND_COUNT; k++)
         rates.op[k].byte_s = byte_s;
     rates.op[OP_COPY].byte_s = rates.op[OP_ENCODE].byte_s = rates.op[OP_DECODE].byte_s = 2 * byte_s;
-    rates.op[OP_STEP].byte_s = 7 * byte_s; /* of Adam, see moved_bytes */
+    rates.op[OP_STEP].byte_s = 7 * byte_s; /* bytes of Adam, see moved_bytes */
     rates.op[OP_AVERAGE].byte_s = rates.op[OP_ROWS].byte_s = 3 * byte_s;
     rates.op[OP_CAST].byte_s = rates.cast_narrow.byte_s = 1.5 * byte_s;
     for (int k = 0; k < COMM_KIND_COUNT; k++)
@@ -25,7 +25,7 @@ struct plan_rates plan_rates_nominal(int threads)
 /* ---- one operation ---- */
 
 struct layer_cost {
-    double flops, bytes; /* of a forward call */
+    double flops, bytes; /* per forward call */
 };
 
 static struct layer_cost *describe_layers(const struct model *model, const struct plan_options *o,
@@ -42,7 +42,7 @@ static struct layer_cost *describe_layers(const struct model *model, const struc
     return layers;
 }
 
-/* How often a call of a layer does what its forward call does. */
+/* The work of a layer's call, in forward calls. */
 static double layer_passes(const struct model *model, const struct schedule_op *op)
 {
     const bool loss = op->layer == model->layer_count - 1, train = op->mode != LAYER_EVAL;
@@ -77,7 +77,7 @@ static double received_bytes(const struct plan *plan, const struct schedule_op *
     return op->comm.kind == COMM_ALL_REDUCE ? 2 * bytes * (ranks - 1) / ranks : bytes;
 }
 
-/* In the layers' dtype. */
+/* Bytes of the operation's elements in the layers' dtype. */
 static double element_bytes(const struct plan *plan, const struct schedule_op *op)
 {
     const double size = dtype_size(plan->options.dtype);
@@ -127,7 +127,7 @@ static double op_seconds(const struct model *model, const struct plan *plan, con
 
 /* ---- the limit ---- */
 
-/* Read or written by an operation that is neither a call of a layer nor a collective. */
+/* Bytes read or written by an operation that is neither a call of a layer nor a collective. */
 static double moved_bytes(const struct plan *plan, const struct schedule_op *op)
 {
     const double bytes = element_bytes(plan, op);
@@ -135,9 +135,9 @@ static double moved_bytes(const struct plan *plan, const struct schedule_op *op)
     case OP_STEP: /* gradient, parameter and moments are read; all but the gradient are written */
         return bytes * (3 + 2 * optimizer_moments(&plan->options.optimizer));
     case OP_AVERAGE: /* the parameters are read, the average is read and written */
-    case OP_ROWS:    /* likewise rows and the gradient */
+    case OP_ROWS:    /* the rows are read, the gradient is read and written */
         return bytes * 3;
-    case OP_CAST: /* one of its sides is half as long */
+    case OP_CAST: /* the source or the result is half as long */
         return bytes * (op->beta ? 2.5 : 1.5);
     case OP_COPY:
     case OP_ENCODE:

@@ -85,9 +85,9 @@ static int cut_by_name(const struct model *model, const struct plan_cut *cut, in
 
 /* ---- choice ---- */
 
-/* Fills first[stages] so that the largest sum of `seconds` of a stage is the smallest that there is. Of equal
- * cuts the one whose early stages are shorter: they keep more micro-batches. best[s][l]: the layers from l
- * on, cut into s + 1 stages. */
+/* Fills first[stages] so that the largest sum of `seconds` of a stage is the smallest possible. Among equal
+ * cuts the cut with shorter early stages wins, since early stages keep more micro-batches. best[s][l]: the
+ * layers from l on, cut into s + 1 stages. */
 static void cut_by_time(int layers, int stages, const double *seconds, double *best, int *end, int *first)
 {
     for (int s = 0; s < stages; s++)

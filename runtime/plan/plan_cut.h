@@ -6,11 +6,9 @@
 
 struct plan_cut {
     int stages;
-    bool even;                /* as many layers in each, else so that the slowest is as fast as can be */
-    const char *const *names; /* the layers that begin the second stage and those after it, NULL at the end;
-                               * NULL: they are chosen */
-    const double
-        *seconds; /* [layer_count] that a step takes in a layer; NULL: as its products and bytes say */
+    bool even; /* equal numbers of layers in the stages; else the slowest stage is as fast as possible */
+    const char *const *names; /* first layers of all stages after the first, NULL at the end; NULL: chosen */
+    const double *seconds;    /* [layer_count] a step's time in each layer; NULL: from products and bytes */
 };
 
 /* Sets model.stages and the stage of every layer. Errors name the setting (mesh.pipeline, mesh.cut). */

@@ -208,7 +208,7 @@ static double of_bf16(const struct held *held)
     return (double)held->bytes / (double)(held->elements * dtype_size(DTYPE_BF16));
 }
 
-/* What is held in few bits, and all that is frozen, against the same in bf16. */
+/* Bytes of parameters held in few bits, and of all frozen parameters, compared with their bytes in bf16. */
 static void summarise_stored(const struct plan *plan, struct buffer *out)
 {
     char text[32], rest[32];

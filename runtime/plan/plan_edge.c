@@ -66,7 +66,7 @@ static void receive_activations(struct plan_builder *b, int micro)
     }
 }
 
-/* Whether the i-th source of layer `user` is the last that its backward completes: a gradient is sent back
+/* Whether the backward of layer `user` completes the gradient of its i-th source. A gradient is sent back
  * when the first layer that read the activation has added its part. */
 static bool completes(const struct plan_builder *b, int user, int i)
 {

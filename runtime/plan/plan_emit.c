@@ -60,7 +60,7 @@ static bool room_for_op(struct plan_builder *b)
     return !b->failed;
 }
 
-/* So that entry 0 is there, whatever fails later. */
+/* Makes room for entry 0, which exists even if a later phase fails. */
 void plan_reserve(struct plan_builder *b)
 {
     (void)room_for_entry(b);
@@ -131,7 +131,7 @@ struct schedule_op plan_op(enum op_kind kind, enum stream_id stream)
     return op;
 }
 
-/* The last op of every stream that must be finished, -1 none. */
+/* Finds the last op of every stream that must be finished; -1: none. */
 static void find_needs(const struct plan_builder *b, int after, const struct plan_access *accesses, int count,
                        struct plan_clock *need)
 {

@@ -1,10 +1,10 @@
 /* plan_gather.c - assigns gathers to slots and to points in the schedule.
  *
  * Every use of a sharded group is known, so slots are a cache with perfect foresight: a group stays in its
- * slot until the slot is needed, and the evicted group is the one whose next use is furthest away. So the
- * last groups of the forward pass are still there when backward begins (no gather at the turn), and a
- * class with as many slots as groups is gathered once a step. Among the slots that could be refilled now,
- * those whose content was used long enough ago come first, so that foresight never costs overlap.
+ * slot until the slot is needed, and the group with the furthest next use is evicted. So the last groups of
+ * the forward pass are still there when backward begins (no gather at the turn), and a class with as many
+ * slots as groups is gathered once a step. Among the slots that could be refilled now, slots whose content
+ * was used long enough ago come first, so that foresight never costs overlap.
  *
  * Pacing: with prefetch depth d a gather may begin when the layer call that first uses the d-th gather
  * before it begins: d gathers are ahead of compute, and with d = 0 a gather waits until it is needed. */
@@ -213,7 +213,7 @@ static void assign_all(struct plan_builder *b, struct assignment *a)
         for (int i = 0; i < layer->group_count; i++) {
             int group = layer->group[i];
             if (b->plan->groups[group].whole)
-                continue; /* it is always there */
+                continue; /* the group is always in memory */
             if (a->held[group] < 0)
                 assign_miss(b, a, group, t);
             struct slot *slot = &a->slots[a->held[group]];
@@ -282,8 +282,8 @@ void plan_issue_gathers(struct plan_builder *b, int step)
     }
 }
 
-/* A gather is ahead of a layer call if it may run beside it and is used only by a later one; the carried
- * ones may run from the beginning of the step. */
+/* A gather is ahead of a layer call if it may overlap the call and is used by later calls only. Carried
+ * gathers may run from the beginning of the step. */
 void plan_count_in_flight(struct plan_builder *b)
 {
     int first = 0;
@@ -294,7 +294,7 @@ void plan_count_in_flight(struct plan_builder *b)
         for (int g = first; g < b->gather_count; g++) {
             if (g >= b->gathers_carried &&
                 b->clocks[b->gathers[g].op].reached[STREAM_COMPUTE] >= b->steps[t].op)
-                break; /* nor may any behind it in the stream */
+                break; /* later gathers of the stream may not begin either */
             ahead++;
         }
         if (ahead > b->plan->gathers_in_flight)

@@ -2,7 +2,7 @@
  * shard by parameter class.
  *
  * A piece is the smallest unit that stays together: the parameters of one unit that are equally trainable
- * and used by the same stages. Pieces that layers use one behind the other merge up to group_bytes; a
+ * and used by the same stages. Pieces that successive layers use merge up to group_bytes; a
  * piece that is used from several places (tied embeddings, also across stages) stays alone, so that its
  * long lifetime keeps no other memory. Parameters that every rank keeps whole are pieces apart, which merge
  * with each other only; so are running statistics. */
@@ -84,7 +84,7 @@ static int piece_of(const struct plan_builder *b, const struct use *use, int par
     return (*count)++;
 }
 
-/* A piece whose users are not one run of layers is on its own. */
+/* A piece whose users are not one run of layers is a group of its own. */
 static void mark_scattered(const struct plan_builder *b, const struct use *uses, struct piece *pieces,
                            int *last_user)
 {
@@ -126,8 +126,7 @@ static int merge_pieces(const struct plan_builder *b, struct piece *const *order
         int group;
         uint64_t stages;
         int64_t filled;
-    } open[8 * STORED_KIND_COUNT] = {0}; /* frozen, trainable; kept whole: frozen, trainable; statistics
-                                          * likewise; of each kind */
+    } open[8 * STORED_KIND_COUNT] = {0}; /* indexed by t below */
     for (int i = 0; i < count; i++) {
         struct piece *piece = order[i];
         if (piece->alone) {
@@ -220,7 +219,7 @@ static void make_groups(struct plan_builder *b, const struct use *uses, struct p
         fill_group(b, g, uses, pieces, &next);
 }
 
-/* In the order of the groups, the same on every stage. */
+/* Lists the ties in the order of the groups, which is the same on every stage. */
 static void list_ties(struct plan_builder *b)
 {
     struct plan *plan = b->plan;

@@ -7,7 +7,7 @@
  * next; plan_memory.c places the buffers.
  *
  * A failure stays in the builder (`failed`), and plan_build looks at it after each phase: the functions below
- * return no status. What is emitted after it, in the same phase, goes nowhere.
+ * return no status. Operations emitted after a failure, in the same phase, are dropped.
  *
  * Waits are derived, not listed: plan_emit takes the reads and writes of an operation and makes it wait
  * for the last conflicting access on the other streams. Callers request pacing (prefetch depth) only. */
@@ -51,29 +51,29 @@ struct plan_layer {
     bool needs_grad; /* it or a layer before it has a trainable parameter: it has a backward */
     bool trainable;  /* it has a trainable parameter itself */
     bool used;       /* some layer reads its output */
-    bool used_next;  /* a layer of the next stage does */
+    bool used_next;  /* a layer of the next stage reads its output */
     bool recompute;  /* its saved memory is formed again in backward, */
     bool keeps_last; /* but not in the last micro-batch */
     int group[LAYER_GROUPS], group_count;
-    int consumers; /* sources on this stage that name it */
-    int rows_from; /* of a lookup: the first micro-batch whose gradient is exchanged as rows; INT_MAX: none */
-    int rows, row_index; /* entries of its own for that; -1: none yet */
+    int consumers;       /* sources on this stage that name it */
+    int rows_from;       /* a lookup's first micro-batch whose gradient is exchanged as rows; INT_MAX: none */
+    int rows, row_index; /* entries for these rows and their indices; -1: none yet */
 };
 
 struct plan_gather {
     int group, slot;  /* slot: an entry */
     int first_step;   /* step that uses it first */
     int enabled_step; /* pacing: it waits for this step; -1: for none */
-    int after_step;   /* emitted behind this step, which also frees its slot */
+    int after_step;   /* emitted after this step, which also frees its slot */
     int op;
 };
 
 /* Groups of similar size share slots. */
 struct slot_class {
     int64_t elements;
-    bool whole;                 /* of groups that need no gather slots */
-    enum stored stored;         /* of all its groups */
-    int groups, reduced_groups; /* of this class, on this rank; with full gradients */
+    bool whole;                 /* a class of groups that need no gather slots */
+    enum stored stored;         /* form of all its groups */
+    int groups, reduced_groups; /* groups of this class on this rank; among them groups with full gradients */
     int gather_first, gather_count, grad_first, grad_count, reduce_first, reduce_count; /* entries */
 };
 
@@ -81,7 +81,7 @@ struct slot_class {
 struct plan_reduced {
     int entry;      /* -1: none */
     int64_t offset; /* bytes */
-    bool adds;      /* to that of earlier micro-batches */
+    bool adds;      /* adds to the gradient of earlier micro-batches */
     bool exchanges; /* the sum then goes to the replicas */
 };
 
@@ -90,7 +90,7 @@ struct plan_group_state {
     int slot_class;
     int backward_steps; /* backward calls that write its gradient in one micro-batch */
     int rows_layer;     /* the lookup whose gradient is exchanged as rows; -1 none */
-    int backward_left;  /* of them, still to come in the present micro-batch; 0 if none has been emitted */
+    int backward_left;  /* backward steps left in the present micro-batch; 0 if no step has been emitted */
     int grad;           /* entry that gradients go to now; -1 none */
     int reduced;        /* operations emitted when its gradient was complete, reductions included */
     int feedback;       /* entry with the residual of compression; -1 none */
@@ -144,18 +144,18 @@ struct plan_builder {
     int step_count;
     struct plan_gather *gathers;
     int gather_count, gathers_issued;
-    int gathers_carried;     /* of the first ones: emitted at the end of the step, for the next one */
+    int gathers_carried;     /* number of first gathers, emitted at the end of the step for the next step */
     struct plan_edge *edges; /* [layer_count] */
     int *out, *saved, *dout; /* entries, [layer * micro_batches + micro]; -1: none (yet) */
-    int *consumers_left;     /* likewise: calls whose backward is still to come */
+    int *consumers_left;     /* [layer * micro_batches + micro] calls whose backward is still to come */
     int *batch;              /* [micro_batches] */
-    bool reads_batch;        /* a layer of this stage does */
+    bool reads_batch;        /* a layer of this stage reads the batch */
     int *written;            /* [param] last micro-batch that wrote its gradient, -1 */
     int stall;               /* op that the next layer call waits for (no overlap asked for); -1 */
 
     int entry_capacity, op_capacity;
     struct plan_entry_state *entry_states;
-    struct plan_clock *clocks; /* of ops */
+    struct plan_clock *clocks; /* [op]: finished operations when the op is finished */
     struct plan_clock stream_clock[STREAM_COUNT];
 };
 
@@ -187,8 +187,8 @@ static inline int64_t plan_round_up(int64_t value, int64_t multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
-/* plan_emit.c. Each of these returns the index of what it adds; 0, an index like any other, in a builder that
- * has failed. */
+/* plan_emit.c. Each of these functions returns the index of the added entry or operation; in a failed builder
+ * 0, which is also a valid index. */
 void plan_reserve(struct plan_builder *b);
 int plan_add_entry(struct plan_builder *b, const struct plan_entry *entry);
 /* A plain entry of whole-run life: group, layer, micro and slot -1. */
@@ -210,7 +210,7 @@ static inline bool plan_narrow_gradients(const struct plan_builder *b)
 {
     return b->options->reduce_dtype != b->options->dtype;
 }
-/* after: ops to wait for besides those that the accesses require; -1 entries are none. */
+/* after: another op to wait for, in addition to the ops that the accesses require; -1: none. */
 int plan_emit(struct plan_builder *b, const struct schedule_op *op, int after);
 /* like: stream, axis, group, micro, from, to and offsets; kind, dtype and count are filled in. */
 void plan_emit_comm(struct plan_builder *b, const struct schedule_op *like, enum comm_kind kind,
@@ -230,7 +230,8 @@ void plan_list_steps(struct plan_builder *b);
 /* plan_gather.c */
 void plan_slot_classes(struct plan_builder *b);
 void plan_assign_gathers(struct plan_builder *b);
-/* Emits gather number `index`; after: an op to wait for besides those that the buffers require, -1 none. */
+/* Emits gather number `index`; after: another op to wait for, in addition to the ops that the buffers
+ * require; -1: none. */
 void plan_emit_gather(struct plan_builder *b, int index, int after, bool carried);
 void plan_issue_gathers(struct plan_builder *b, int step);
 void plan_count_in_flight(struct plan_builder *b);
@@ -246,9 +247,9 @@ void plan_reduce_tied(struct plan_builder *b);
 void plan_make_reduce_slots(struct plan_builder *b);
 /* Emits the reduction of a group whose gradient is complete in this micro-batch, if it has one now. */
 void plan_reduce_narrow(struct plan_builder *b, int group, int micro);
-/* After the last micro-batch: begins what is left of the reductions of all groups. */
+/* After the last micro-batch: begins the remaining reductions of all groups. */
 void plan_flush_gradients(struct plan_builder *b);
-/* Before the first use of a group's whole gradient: emits what is left of its reduction. */
+/* Before the first use of a group's whole gradient: emits the rest of its reduction. */
 void plan_finish_gradient(struct plan_builder *b, int group);
 void plan_emit_update(struct plan_builder *b);
 
@@ -270,7 +271,7 @@ void plan_exchange_rows(struct plan_builder *b, int step);
 
 /* plan_carry.c: gathers that one step makes for the next. */
 void plan_choose_carried(struct plan_builder *b);
-/* Emits the carried gathers of a group, behind its step. */
+/* Emits the carried gathers of a group, after its step. */
 void plan_carry(struct plan_builder *b, int group);
 /* Makes the operations that use a carried gather's result wait for it across the edge. */
 void plan_wait_for_carried(struct plan_builder *b);

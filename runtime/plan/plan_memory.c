@@ -65,8 +65,8 @@ struct placed {
 /* The transient buffers of one memory class. */
 struct placement {
     struct plan_entry **births; /* by first_op; offset -1: not placed yet */
-    struct plan_entry **alive;  /* room for the buffers that live beside one of them */
-    struct placed *placed;      /* crowded: those that have a place, by offset */
+    struct plan_entry **alive;  /* room for the buffers that are alive together with a buffer */
+    struct placed *placed;      /* for crowded: the placed buffers, by offset */
     bool crowded;
     int count, placed_count;
     int longest; /* operations that the longest life spans */
@@ -111,7 +111,7 @@ static int64_t lowest_among(const struct placement *p, const struct plan_entry *
     return at;
 }
 
-/* The same from the list. */
+/* The lowest free offset for entry, from the sorted list of all placed buffers. */
 static int64_t lowest_of_all(const struct placement *p, const struct plan_entry *entry)
 {
     int64_t at = p->base;
@@ -127,12 +127,12 @@ static int64_t lowest_of_all(const struct placement *p, const struct plan_entry 
     return at;
 }
 
-/* Lives are short compared to a step of many micro-batches: a window of births contains all that live beside
- * a buffer, and they are sorted for it. Of a deep model's single micro-batch most live together, and a list
- * of all that is kept sorted is looked through instead. */
+/* In a step of many micro-batches lives are short: a window of births contains all buffers that are alive
+ * together with a buffer, and is sorted by offset. In a deep model's single micro-batch most buffers live
+ * together: a sorted list of all placed buffers is searched instead. */
 static bool is_crowded(const struct placement *p)
 {
-    enum { SORTING = 4 }; /* what a buffer of a window costs more than one of the list */
+    enum { SORTING = 4 }; /* cost of a buffer in a window, in buffers of the list */
     int64_t windows = 0;
     for (int i = 0; i < p->count; i++)
         windows +=

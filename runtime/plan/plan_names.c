@@ -1,4 +1,4 @@
-/* plan_names.c - printable names of the plan's enums and of what it has chosen. */
+/* plan_names.c - printable names of the plan's enums and of the plan's choices. */
 #include <stdio.h>
 #include <string.h>
 

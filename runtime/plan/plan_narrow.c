@@ -39,7 +39,7 @@ static void emit_cast(struct plan_builder *b, int g, int micro, int from, int64_
     plan_emit(b, &op, -1);
 }
 
-/* In place. */
+/* Reduces a group's slot in place. */
 static void emit_reduction(struct plan_builder *b, enum comm_kind kind, enum mesh_axis axis, int g, int micro,
                            int entry, int64_t from, int64_t to)
 {
@@ -66,7 +66,7 @@ static void exchange(struct plan_builder *b, int g)
     b->groups[g].rounded = (struct plan_reduced){.entry = entry};
 }
 
-/* Widens what a group's slot holds, and begins what follows. */
+/* Widens the result in a group's slot into its gradient, and begins the operations that follow. */
 static void take_result(struct plan_builder *b, int g)
 {
     const struct plan_reduced rounded = b->groups[g].rounded;
@@ -78,7 +78,7 @@ static void take_result(struct plan_builder *b, int g)
         exchange(b, g);
 }
 
-/* The class's slot that was taken first. */
+/* Returns the class's slot that was taken first. */
 static int take_slot(struct plan_builder *b, int g)
 {
     const struct slot_class *class = &b->classes[b->groups[g].slot_class];
@@ -100,7 +100,7 @@ void plan_reduce_narrow(struct plan_builder *b, int g, int micro)
          sums = plan_reshards(b, g) && b->options->micro_batches > 1;
     if (!plan_reshards(b, g) && !last_micro)
         return;
-    plan_finish_gradient(b, g); /* of the micro-batch before */
+    plan_finish_gradient(b, g); /* finishes the gradient of the micro-batch before */
     int slot = take_slot(b, g);
     int64_t own = group->shard_size > 1 ? group->shard_start * b->reduce : 0;
     emit_cast(b, g, micro, b->groups[g].grad, 0, slot, group->padded * b->reduce, false);

@@ -1,8 +1,8 @@
 /* plan_reduce.c - gradients from the first backward that writes them to the optimizer's step.
  *
  * A sharded group's gradient is formed in a full-sized slot and reduce-scattered after its last backward of
- * each micro-batch, adding into the shard. Otherwise, and of a group that is kept whole, full gradients stay
- * where they are, add up over micro-batches and are reduced in the last one.
+ * each micro-batch, adding into the shard. Full gradients of other groups, and of groups that are kept whole,
+ * stay where they are, add up over micro-batches and are reduced in the last one.
  *
  * Where reductions move 16 bits (plan_narrow.c) a gradient is formed in memory that only the compute stream
  * touches. */

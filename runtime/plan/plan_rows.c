@@ -1,27 +1,28 @@
 /* plan_rows.c - gradients of lookups, exchanged as the rows that they are.
  *
  * A table that a layer looks rows up in (an embedding) gets a gradient in as many rows as a micro-batch has
- * positions, and its layer is the first of the model: written into the table's gradient they would keep its
- * reduction from beginning before backward ends, with nothing left to run beside it. Instead every rank gets
- * the rows of all ranks, with their indices, and adds those that fall into its shard, in the order of ranks
- * and positions.
+ * positions, and its layer is the first of the model: written into the table's gradient, these rows would
+ * delay its reduction until backward ends, where no compute is left to overlap with. Instead every rank gets
+ * the rows of all ranks, with their indices, and adds the rows of its own shard, in the order of ranks and
+ * positions.
  *
- * Where other layers write the same gradient (a tied head) that happens in a step's last micro-batch: their
- * part is reduced as soon as they are done, and the rows are added to the result; in the earlier ones the
- * rows ride in the gradient, whose reduction runs beside the next micro-batch. Where no other layer does, it
- * happens in all of them, and there is no full gradient at all.
+ * Where other layers write the same gradient (a tied head), rows are exchanged in a step's last micro-batch
+ * only. There the other layers' part is reduced as soon as it is complete, and the rows are added to the
+ * result. In earlier micro-batches the rows are part of the gradient, whose reduction overlaps the next
+ * micro-batch. Where no other layer writes the gradient, rows are exchanged in all micro-batches, and there
+ * is no full gradient.
  *
- * The rows go over the gather stream, which has nothing left to do by then: they need not wait behind the
- * reductions of the layers before. */
+ * The rows go over the gather stream, which has nothing left to do by then: the rows need not wait for the
+ * reductions of earlier layers. */
 #include <limits.h>
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "runtime/plan/plan_internal.h"
 
-/* ---- which ---- */
+/* ---- choice ---- */
 
-/* Also the number of groups' writers. One look at each layer's groups. */
+/* Counts the backward calls that write each group's gradient, in one pass over the layers. */
 static void count_writers(struct plan_builder *b)
 {
     for (int g = 0; g < b->plan->group_count; g++)
@@ -51,8 +52,8 @@ static bool possible(const struct plan_builder *b, int layer)
            (!o->kernels || o->kernels->rows_add) && row_count(b) * b->row_ranks <= INT_MAX;
 }
 
-/* What a rank receives as rows, held against its part of a reduce-scatter. Half: below it the rows fit into
- * the memory that the full gradient had, with room. */
+/* Compares the bytes that a rank receives as rows with its part of a reduce-scatter. Up to half of these
+ * bytes the rows fit easily into the memory that the full gradient had. */
 static bool pays(const struct plan_builder *b, int l)
 {
     const struct layer_desc *layer = &b->model->layers[l];
@@ -65,8 +66,9 @@ static bool pays(const struct plan_builder *b, int l)
            (b->options->embedding_gradient == EMBEDDING_AUTO && 2 * rows <= tables);
 }
 
-/* The first micro-batch: the last one where all its groups have other writers, the first one where none has.
- * Of some and some: only with a single micro-batch, where the two are the same. */
+/* The first micro-batch whose rows are exchanged: the step's last if all the layer's groups have other
+ * writers, the step's first if no group has. A layer with both kinds of groups exchanges rows only in a step
+ * of a single micro-batch. */
 static int first_micro(const struct plan_builder *b, int l)
 {
     const struct plan_layer *layer = &b->layers[l];
@@ -77,7 +79,7 @@ static int first_micro(const struct plan_builder *b, int l)
         if (!b->plan->groups[g].trainable)
             continue;
         if (b->groups[g].rows_layer >= 0)
-            return INT_MAX; /* of two lookups in one group the second stays dense */
+            return INT_MAX; /* the second of two lookups in one group stays dense */
         groups++;
         shared += b->groups[g].backward_steps > 1;
     }
@@ -148,7 +150,7 @@ void plan_fill_rows(struct plan_builder *b, int group, int micro)
     }
 }
 
-/* Copies this rank's part to its place among those of all ranks, and gathers the others'. */
+/* Copies this rank's part to its place among the parts of all ranks, and gathers the other parts. */
 static void gather_parts(struct plan_builder *b, const struct plan_step *step, int from, int64_t offset,
                          int to, enum dtype dtype, int64_t count)
 {
@@ -170,7 +172,7 @@ static void gather_parts(struct plan_builder *b, const struct plan_step *step, i
     plan_emit_comm(b, &gather, COMM_ALL_GATHER, dtype, count);
 }
 
-/* A gradient slot that is free, and large enough; the one that was left first. -1: none. */
+/* The free gradient slot of sufficient size that was released first; -1: none. */
 static int free_slot(const struct plan_builder *b, const struct plan_layer *layer, int64_t bytes)
 {
     int best = -1;
@@ -192,7 +194,7 @@ static int own_buffer(struct plan_builder *b, int layer, enum plan_kind kind, en
     return entry;
 }
 
-/* Memory for the rows: that of the full gradient, if it has been left. */
+/* Memory for the rows: the full gradient's memory, if it has been released. */
 static int take_rows(struct plan_builder *b, int l, int64_t count)
 {
     struct plan_layer *layer = &b->layers[l];
@@ -202,7 +204,7 @@ static int take_rows(struct plan_builder *b, int l, int64_t count)
     return slot < 0 ? layer->rows : slot;
 }
 
-/* The group's gradient is what other layers have written, reduced, or zeroes. */
+/* Adds rows to the group's gradient, which holds the other layers' reduced part, or zeros. */
 static void add_rows(struct plan_builder *b, struct plan_step *step, int g, int rows, int64_t count)
 {
     const struct param_group *group = &b->plan->groups[g];

@@ -1,5 +1,6 @@
 /* plan_stages.c - see plan_stages.h. Every stream of every stage is a queue. An operation begins when it
- * heads its queue and its waits are finished; what stages do together begins when all of them head theirs. */
+ * heads its queue and its waits are finished. An operation that several stages share begins when it heads its
+ * queue on all of them. */
 #include "runtime/plan/plan_stages.h"
 
 #include <inttypes.h>
@@ -69,7 +70,7 @@ static const struct schedule_op *head_ready(const struct stage_run *s, int strea
     *start = s->at[stream];
     for (int i = 0; i < op->wait_count; i++) {
         const int wait = op->wait[i];
-        if (wait > head) /* it was in the step before: finished */
+        if (wait > head) /* an operation of the step before: finished */
             continue;
         if (!s->done[wait])
             return NULL;
@@ -144,7 +145,7 @@ static int try_transfer(struct stages_run *run, int stage, const struct schedule
     return 1;
 }
 
-/* Likewise of all stages that an operation is between. */
+/* The same for an operation between several stages: 1, 0 or -1, over all of them. */
 static int try_together(struct stages_run *run, int stage, const struct schedule_op *op)
 {
     const uint64_t among =
@@ -168,7 +169,8 @@ static int try_together(struct stages_run *run, int stage, const struct schedule
     return 1;
 }
 
-/* One queue as far as it goes. 1: it moved, 0: it waits or is empty, -1: wrong. */
+/* Runs one queue as far as possible. 1: the queue moved; 0: the queue waits or is empty; -1: the plans are
+ * wrong. */
 static int advance_stage(struct stages_run *run, int stage, int stream)
 {
     struct stage_run *s = &run->stage[stage];
@@ -190,10 +192,10 @@ static int advance_stage(struct stages_run *run, int stage, int stream)
     return moved;
 }
 
-/* ---- what waits for ever ---- */
+/* ---- operations that wait for ever ---- */
 
 /* The first operation that an operation waits for and that does not come: on its own stage, or at the head of
- * the same queue of another one. */
+ * the same queue of another stage. */
 static int refuse_waiting(const struct stages_run *run, int stage, int stream)
 {
     const struct stage_run *s = &run->stage[stage];
@@ -235,7 +237,7 @@ static int run_all(struct stages_run *run)
                 moved |= result > 0;
             }
     }
-    /* Transfers first: what stands still because of them says less. */
+    /* Transfers come first: operations that wait for a transfer explain less. */
     static const enum stream_id order[] = {STREAM_ACTIVATIONS, STREAM_GRADIENTS, STREAM_REDUCE, STREAM_GATHER,
                                            STREAM_COMPUTE};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)

@@ -1,10 +1,10 @@
 /* plan_update.c - the end of a step: norm, clip, optimizer, loss and the results copied to the host.
  *
- * Norms come in the order in which the gradients are complete, so that each is formed beside the reductions
- * that are still to come. With clipping, or where what is not finite has to
- * be found first, all groups are stepped behind the whole norm, those first that the
- * next step uses first, since their gathers for it then run beside the others' steps. Else a
- * group is stepped as soon as its own gradient is reduced. */
+ * Norms come in the order in which the gradients are complete, so that each norm overlaps the reductions that
+ * are still to come. With clipping, or with a check for gradients that are not finite, all groups are stepped
+ * after the whole norm. Groups that the next step uses first are stepped first: their gathers for the next
+ * step then overlap the other groups' steps. Without either, a group is stepped as soon as its own gradient
+ * is reduced. */
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@ static void emit_sum(struct plan_builder *b, enum mesh_axis axis, int entry, int
 
 /* ---- order ---- */
 
-/* A group in one of the two orders of its place. */
+/* A group and its key in the order by reduction or by use. */
 struct turn {
     int key, group;
 };
@@ -103,7 +103,7 @@ static void emit_clip(struct plan_builder *b)
 
 /* ---- step ---- */
 
-/* A group that every rank keeps whole gets the other ranks' parts of what they have stepped. */
+/* Gathers, for a group that every rank keeps whole, the parts that the other ranks have stepped. */
 static void gather_again(struct plan_builder *b, const struct schedule_op *step)
 {
     const struct param_group *group = &b->plan->groups[step->group];
@@ -116,7 +116,7 @@ static void gather_again(struct plan_builder *b, const struct schedule_op *step)
     plan_emit_comm(b, &gather, COMM_ALL_GATHER, b->options->param_dtype, group->shard);
 }
 
-/* Before the group is gathered: ranks that keep it whole write what is read here. */
+/* Runs before the group is gathered: a gather of a group kept whole overwrites the parameters read here. */
 static void emit_average(struct plan_builder *b, const struct schedule_op *step)
 {
     const struct param_group *group = &b->plan->groups[step->group];
@@ -173,7 +173,7 @@ _Static_assert(
         offsetof(struct plan_loss, votes) == offsetof(struct plan_loss, total) + 4 * sizeof(double),
     "total, stops, next_targets, correct and votes are summed as one");
 
-/* As late as they can be summed with the rest: what they tell of goes on beside the step. */
+/* Copies the votes as late as the sum allows, since the work that they report continues during the step. */
 static void emit_votes(struct plan_builder *b)
 {
     struct schedule_op op = plan_op(OP_COPY, STREAM_COMPUTE);
@@ -200,7 +200,7 @@ void plan_emit_update(struct plan_builder *b)
         emit_norm(b, turns);
     if (train)
         emit_votes(b);
-    if (mesh_size(b->options->mesh) > 1) /* and what rides on it */
+    if (mesh_size(b->options->mesh) > 1) /* sums the loss and the values next to it */
         emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total), 4 + PLAN_VOTES);
     if (gated) {
         order_by_use(b, turns);
