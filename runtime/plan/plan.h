@@ -301,7 +301,8 @@ enum { OP_WAITS = 8, PLAN_TIES = 8, PLAN_STAGES = 64 };
 /* Buffers are indices into plan.entries, -1 for none; offsets are in bytes from the buffer's start.
  *   forward, backward  from: plan.scalars; to: plan.loss for a loss layer, else -1. Either the forward or the
  *                      backward of a loss layer adds to plan.loss, see model.h. A parameter is at
- *                      places[].offset of its group's weight and grad. A backward may overwrite saved and dout.
+ *                      places[].offset of its group's weight and grad. A backward may overwrite saved,
+ *                      dout.
  *   comm               from -> to, `comm` holds the rest (send: from only; recv: to only)
  *   copy               from -> to, bytes; both are on this rank
  *   fill               zeroes bytes of to
@@ -315,8 +316,8 @@ enum { OP_WAITS = 8, PLAN_TIES = 8, PLAN_STAGES = 64 };
  *   cast               group; bytes of to, in its buffer's dtype, from as many elements of from; beta: added;
  *                      for a group that is stored in few bits: decoded from its units
  *   rows               layer (a lookup), group; from: rows of all ranks (ranks, B, T, C); batch: their indices
- *                      (ranks, B, T); to: the gradient of the shard; bytes: size of the rows that fall into an
- *                      average shard
+ *                      (ranks, B, T); to: the gradient of the shard; bytes: size of the rows that fall into
+ *                      an average shard
  *   encode             from: gradient -> to: encoded; feedback: the part left out so far
  *   decode             from: encoded gradients of all replicas -> to: gradient (their sum) */
 /* clang-format on */

@@ -3,11 +3,11 @@
  *
  *     schedule_dump KIND STEPS MEMBER=VALUE...
  *
- * Members are those of struct lr_schedule; a line a step: rate momentum.
+ * MEMBER is a member of struct lr_schedule. Output, a line a step: rate momentum.
  *
  *     schedule_dump plateau RATE MEMBER=VALUE... <METRICS
  *
- * Members are those of struct plateau_rule; a line a metric: the rate after it. */
+ * MEMBER is a member of struct plateau_rule. Output, a line a metric: the rate after it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

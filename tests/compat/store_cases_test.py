@@ -111,8 +111,8 @@ class Record:
         return value
 
     def see(self, store, call, *arguments):
-        """Calls a method of a store and writes down the result. A call without a reply is followed by one that has: what it
-        wrote is there then, for other clients too."""
+        """Calls a method of a store and writes down the result. A call without a reply is followed by a call with a reply: the
+        first call's values are then in the store, for other clients too."""
         shown = ", ".join(f"{argument!r:.60}" for argument in arguments)
 
         def both():

@@ -3,10 +3,10 @@
     MUSTER_BUILD=build python3 tests/e2e/fault_matrix_test.py [--full] [--rows TEXT] [--mode static|elastic] [--nodes N[,N...]]
         [--keep FOLDER] [--jobs N] [--list]
 
-For each job one line is printed: the fault, mode, nodes, when the first agent spoke of it, when a world trained again, what
-came out. The times are for information only. Of every job it is asked: did it end as the row has it, did nothing hang, did no two
-worlds train at once, was the cause named. --rows takes rows whose name has the text in it; --keep keeps the logs of all jobs
-there, each in a folder of its own (otherwise a failed job's logs are printed, the last lines of each agent). A job that fails
+For each job one line is printed: the fault, mode, nodes, when the first agent logged the fault, when a world trained again, and the
+outcome. The times are for information only. Checks of every job: it ended as its row expects, nothing hung, no two worlds trained at
+once, the cause was named. --rows takes rows whose name has the text in it; --keep keeps the logs of all jobs there,
+each in a folder of its own (otherwise a failed job's logs are printed, the last lines of each agent). A job that fails
 while the machine starves is played again: an agent that gets no processor for seconds is lost to the others, and rightly so; but
 two worlds that train at once are never forgiven."""
 

@@ -3,8 +3,8 @@ leaves anything after.
 
     MUSTER_BUILD=build python3 tests/e2e/launch_soak_test.py [--count N] [--seed N]
 
-Most workers do nothing, so that starts and ends meet in every order that the machine has; some write their rank, one of some
-fails, and some cannot be started. The seed is printed."""
+Most workers do nothing, so that starts and ends meet in every order that the machine has; some write their rank, in some launches a
+worker fails, and some cannot be started. The seed is printed."""
 
 import argparse
 import concurrent.futures

@@ -90,8 +90,8 @@ class SuperviseTest(AdoptingTest):
 
 
 class Phases(SuperviseTest):
-    """Each phase is a function that brings agents there and returns (the agent to signal, the others, workers and what they
-    started)."""
+    """Each phase is a function that brings agents to that phase. It returns (the agent to signal, the others, the workers and their
+    child processes)."""
 
     WITH_WORKERS_OF_A_KIND = ("starting", "running", "elastic_server_running")
 

@@ -79,7 +79,7 @@ class Evaluation(unittest.TestCase):
         return sorted(int(path.name[5:]) for path in (self.folder / "checkpoints").iterdir() if path.name.startswith("step-"))
 
     def evaluations(self):
-        """{step: entry}: the last one of repeated steps."""
+        """{step: entry}: the last entry of repeated steps."""
         entries = [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
         return {entry["step"]: entry for entry in entries if entry["kind"] == "evaluation"}
 

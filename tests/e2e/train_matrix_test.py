@@ -3,10 +3,10 @@
     MUSTER_BUILD=build python3 tests/e2e/train_matrix_test.py [--full] [--rows TEXT] [--mode static|elastic] [--nodes N[,N...]]
         [--keep FOLDER] [--jobs N] [--list]
 
-Every job is checked as by fault_matrix_test.py, and that its model is, to the last bit, the one that as many ranks of one
-node learn in as many steps without a fault. Checkpoints are off here: every world begins with step 1.
+Every job is checked as by fault_matrix_test.py. Its model must also equal, to the last bit, the model that as many ranks of one node
+learn in as many steps without a fault. Checkpoints are off here: every world begins with step 1.
 
-The worker is muster-train as it is. step_tap (tests/support) stands between it and the launcher: it records its beats as
+The worker is muster-train as it is. step_tap (tests/support) is between the worker and the launcher: it records its beats as
 steps, holds them back so that a test is not about who gets the processor, and ends the training by a notice. Needs root, for namespaces."""
 
 import math

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""muster-train from end to end: alone and under `muster run`, good and bad input, bit-identical runs, nothing left behind."""
+"""muster-train from end to end: alone and under `muster run`, good and bad input, bit-identical runs, no files or processes left."""
 import contextlib
 import fcntl
 import json
@@ -19,7 +19,7 @@ from harness.ports import free_port
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", BUILD / "bin" / "muster-train"
 
-LIMIT = 300  # of any run, against a hang; below training.timeout, 600 s
+LIMIT = 300  # seconds of any run, against a hang; below training.timeout, 600 s
 
 # A few thousand characters of prose that a small model can learn something from in a few steps.
 PROSE = " ".join(f"the {adjective} {noun} {verb} over the {other} and then it rests." for adjective in ("quick", "slow", "old")
@@ -39,7 +39,7 @@ def shared_memory():
 
 
 def processes(path):
-    """Those of the machine whose words name the path."""
+    """Processes of the machine whose words name the path."""
     found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     return [line for line in found.splitlines() if str(path) in line]
 
@@ -61,7 +61,7 @@ class Train(unittest.TestCase):
         self.shared = shared_memory()
 
     def tearDown(self):
-        if os.environ.get("TEST_APART"):  # else it is shared with whatever runs beside the test
+        if os.environ.get("TEST_APART"):  # else other tests share /dev/shm
             self.assertEqual(shared_memory() - self.shared, set(), "files left in /dev/shm")
         self.assertEqual(processes(self.path), [], "processes left")
         self.folder.cleanup()
@@ -285,7 +285,7 @@ class Train(unittest.TestCase):
         self.assertEqual(max(t["data_offsets"][1] for t in header.values()), len(data))
 
     def on_terminal(self, columns, *words):
-        """What a run writes to a terminal of that many columns."""
+        """Output of a run on a terminal of so many columns."""
         main, other = pty.openpty()
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         run = subprocess.Popen([str(TRAIN), str(self.config(steps=5)), *words], stdin=subprocess.DEVNULL, stdout=other,
@@ -301,12 +301,12 @@ class Train(unittest.TestCase):
     def test_a_progress_line_is_written_over_where_it_fits(self):
         code, output = self.on_terminal(240, "--set", "logging.sample_length=300")
         self.assertEqual(code, 0, output)
-        sample = output.partition("sample:\n")[2]  # of a model that has learned nothing: bytes at random
+        sample = output.partition("sample:\n")[2]  # the sample of a model that has learned nothing: random bytes
         self.assertRegex(sample, r"\\x[0-9a-f]{2}")
         self.assertIsNone(re.search("[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", sample), ascii(sample))
         self.assertEqual(output.count("\rstep "), 5)
         self.assertEqual(output.count("\nstep "), 0)
-        code, output = self.on_terminal(80)  # written over it would leave a row behind for every step
+        code, output = self.on_terminal(80)  # overwriting the line would leave a row for every step
         self.assertEqual(code, 0, output)
         self.assertEqual(output.count("\nstep "), 5)
         self.assertNotIn("\r", output)

@@ -12,8 +12,8 @@
  * slow the machine is (tests/e2e/harness). --every: the time between probes where not CANARY_INTERVAL_MS, for
  * a program that ends within a second.
  *
- * Ends as the program does: with its status, or by its signal. Passes on what it is sent; the program does
- * not outlive it. */
+ * Ends as the program does: with its status, or by its signal. Passes the signals that it gets on to the
+ * program; the program does not outlive it. */
 #include <errno.h>
 #include <linux/if.h>
 #include <sched.h>

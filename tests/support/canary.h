@@ -1,7 +1,7 @@
 /* canary.h - measures how a process that runs next to a test is served by the machine: at each probe it asks
  * to be woken at a deadline and then does a fixed piece of work. The time for this, in units of the time
  * without any disturbance (the fastest probe so far), is the machine's factor: 1 on an idle machine, about 4
- * where each of eight busy processes wants one of two processors.
+ * where eight busy processes share two processors.
  *
  * canary_note, canary_factor and the like are pure; canary_probe reads the clock and works. */
 #ifndef MUSTER_TESTS_CANARY_H

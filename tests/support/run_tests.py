@@ -5,8 +5,8 @@
 
 A red test stays red, with one exception. Tests of real processes in real time (e2e, compat) can fail without anything being wrong
 where the machine gives them no processor. So each test has a canary next to it (canary.h), and a few that failed are run once more,
-alone, for the diagnosis. Only one that was starved the first time and passes alone is FLAKY, and its run green: it is named in the
-last line, to be mended. One that passes alone and was not starved has a race, and the run is red."""
+alone, for the diagnosis. Only a test that was starved the first time and passes alone is FLAKY, and its run green: the last
+line names it, to be mended. A test that passes alone and was not starved has a race, and the run is red."""
 
 import collections
 import json

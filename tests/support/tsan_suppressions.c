@@ -3,9 +3,9 @@
  *
  * libzmq, and libsodium under it, are not instrumented: data passed between their threads looks like a race.
  *
- * And its clone counts a new process as a fork of its own, in the memory that a spawned worker shares with us
- * until it executes: ours would then be ended at its next thread ("starting new threads after multi-threaded
- * fork"), and its main thread watched no more. So ours is the one of the C library. */
+ * The sanitizer's clone counts a new process as a fork, in the memory that a spawned worker shares with us
+ * until it executes. The sanitizer would then end our process at its next thread ("starting new threads after
+ * multi-threaded fork"), and no longer watch its main thread. So our clone is the C library's. */
 __attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
 
 const char *__tsan_default_suppressions(void)

@@ -2,8 +2,8 @@
  * number.
  *
  * A test walks far through the inputs of a module, odd and wrong inputs included, and keeps one line a seed
- * in a golden file (golden.h). The module's other tests say what is right; this, that nothing else changed
- * unseen. */
+ * in a golden file (golden.h). The module's other tests check correct results; a walk shows that nothing else
+ * changed unseen. */
 #ifndef MUSTER_TESTS_WALK_H
 #define MUSTER_TESTS_WALK_H
 

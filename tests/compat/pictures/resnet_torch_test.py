@@ -1,9 +1,9 @@
 """Our runtime against PyTorch in float64: residual networks with batch normalisation. Losses, gradients, running statistics and the
-loss in evaluation mode after training; on one rank those of PyTorch.
+loss in evaluation mode after training equal PyTorch's on one rank.
 
-On several ranks each normalises with its own micro-batch, as PyTorch's DistributedDataParallel does, and running statistics are the
-mean of PyTorch's statistics of each rank's micro-batches; so does the reference here, rank by rank. A last step's batch that is
-not full, and ranks without samples, too.
+On several ranks each rank normalises with its own micro-batch, as PyTorch's DistributedDataParallel does. Running statistics are the
+mean of PyTorch's statistics of each rank's micro-batches; the reference here computes them rank by rank. Also tested: a last step
+whose batch is not full, and ranks without samples.
 
 Bounds and how to find torch: model_against_torch.py. The reference kernels, in double, are held to 1e-9."""
 

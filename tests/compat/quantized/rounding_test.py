@@ -1,6 +1,6 @@
-"""muster-train quantize against PyTorch: codes, scales and zeros by the formulas, and by torch's own fake quantisation; GPTQ against one
-that is written here in float64; the loss of the decoded model in transformers; and transformers refuses the folder. --full: GPTQ of a
-GPT-2 too."""
+"""muster-train quantize against PyTorch: codes, scales and zeros by the formulas, and by torch's own fake quantisation. GPTQ is compared
+with an implementation in float64 in this file, the loss with the decoded model in transformers. transformers refuses the folder.
+--full: GPTQ of a GPT-2 too."""
 
 import json
 import pathlib
@@ -95,8 +95,8 @@ def fake(w, part):
 
 
 def gptq(w, h):
-    """Frantar et al.'s, column by column, in float64: the most read columns come first, scales are those of the values as they were, the
-    diagonal grows by a part of itself."""
+    """GPTQ of Frantar et al., column by column, in float64. The most read columns come first, scales are computed from the
+    original values, the diagonal grows by a part of itself."""
     w, h = w.double().clone(), h.double().clone()
     dead = h.diagonal() == 0
     order = h.diagonal().argsort(descending=True, stable=True)

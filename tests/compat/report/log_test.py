@@ -1,7 +1,7 @@
 """The log of a run as its readers see it: TensorBoard's own reader on the event files, Python's json on the lines.
 
-A run of four steps, and a second run that goes on from its checkpoint after two: what TensorBoard shows of each step is what the last
-line of that step has."""
+A run of four steps, and a second run that continues from its checkpoint after two steps. For each step TensorBoard shows the values of
+the step's last line."""
 import glob
 import json
 import os

@@ -1,4 +1,4 @@
-"""A trace of two ranks, read with Perfetto's own messages: what compute waited for is what the log of the same steps has as exposed.
+"""A trace of two ranks, read with Perfetto's own messages: compute's waits in it equal the exposed time in the log of the same steps.
 
 Each rank's file is a trace, and so are both one after the other. Slices of a track nest; every operation has a name, a group where it
 has one, and its bytes; of rank 0 the waits of a step add up to exposed_ms of the step's line within 2%."""

@@ -1,9 +1,9 @@
-"""muster-train on labelled texts, and what PyTorch makes of its files.
+"""muster-train on labelled texts, and its files in PyTorch.
 
 The same texts as a table of commas, of tabs, as lines of JSON and in aclImdb's folders train alike, to the bit. One to four ranks with
 every strategy, a run that is killed and resumed, and one rank with another number of micro-batches (the control) have the same losses, of
 the classifier and of the encoder; with dropout and texts by length, too. model.pth loads into the torch.nn modules of
-text_models_torch_test.py, whose loss, accuracy, precision, recall and F1 on the texts held out are those of the run's evaluation and of
+text_models_torch_test.py, whose loss, accuracy, precision, recall and F1 on the held out texts equal the run's evaluation and
 `muster-train eval`. Tokens are made once, and anew when the texts have changed."""
 import csv
 import json
@@ -61,7 +61,7 @@ def write_tables(folder, name, rows):
 
 
 def write_acl(folder, parts):
-    """train/neg/0_3.txt ..., with what aclImdb has beside them."""
+    """Writes train/neg/0_3.txt ..., and the other files of aclImdb next to them."""
     for part, rows in parts.items():
         for i, (text, label) in enumerate(rows):
             path = folder / part / label / f"{i}_{'9' if label == 'pos' else '2'}.txt"
@@ -84,7 +84,7 @@ class Runs(TrainingRuns):
         return out
 
     def run(self, name, data, held="", ranks=1, sets=(), killed=False, model="text_classifier", fails=False, more=()):
-        """The losses of all steps, and what was printed; of one that fails its error."""
+        """Returns the losses of all steps and the output; for a run that fails, its error."""
         out = self.write(name, data, held, model)
         command = [BIN / "muster-train", "config.yaml", *more, "--set", f"logging.json={out}/log.jsonl"]
         for text in sets:
@@ -175,7 +175,8 @@ def check_model(runs, data, held_rows, model, worlds):
 
 
 def check_buckets(runs, data, rows, model, worlds):
-    """Texts by length, and dropout, whose masks follow from the sample: the same in any world, and behind a kill; what is not computed."""
+    """Texts sorted by length, and dropout, whose masks follow from the sample. Losses are equal in any world and after a
+    kill; the run counts its padding."""
     sets = ["data.length_buckets=3", "model.dropout=0.2", "training.output="]
     trained = lambda name, *more, ranks=1: runs.run(f"{model} buckets {name}", data / "reviews.csv", data / "held.csv", ranks, model=model,
                                                     sets=[*sets, *more])
@@ -201,7 +202,7 @@ def check_buckets(runs, data, rows, model, worlds):
 
 
 def check_knobs(runs, data, wanted, model):
-    """The constants of a script, as a file beside ours: less memory and narrower numbers, the same training."""
+    """The constants of a script, as a second settings file: less memory and narrower numbers, the same training."""
     def trained(name, constants, **options):
         (data / f"{name}.json").write_text(json.dumps(constants))
         return runs.run(f"{model} {name}", data / "reviews.csv", data / "held.csv", model=model, more=[data / f"{name}.json"], **options)

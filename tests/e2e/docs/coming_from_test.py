@@ -1,5 +1,5 @@
-"""Every command of launcher/docs/coming_from.md is run: hosts are loopback addresses, ssh and srun are fakes that run what they
-are given here.
+"""Runs every command of launcher/docs/coming_from.md: hosts are loopback addresses, ssh and srun are fakes that run their command on
+this machine.
 
     MUSTER_BUILD=build python3 tests/e2e/docs/coming_from_test.py"""
 

@@ -78,7 +78,7 @@ def adopt_orphans():
 
 
 def children():
-    """{pid: (name, state)} of this process's children, exited ones that were not waited for included."""
+    """{pid: (name, state)} of this process's children, including exited children that were not waited for."""
     found = {}
     for task in os.listdir("/proc/self/task"):
         with open(f"/proc/self/task/{task}/children") as file:

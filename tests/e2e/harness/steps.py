@@ -1,9 +1,9 @@
-"""What step_worker (tests/support/step_worker.c) recorded, read while it goes on: which worlds trained when, and that no two did
-at once.
+"""Reads the records of step_worker (tests/support/step_worker.c) while it runs: which worlds trained when, and that no two trained at
+once.
 
 A world trained from the first step that all its ranks took to the last one; the time of a step is when the first rank had received
-of it from every other, since at that moment each of them was at work in this world. A rank's later work alone, as one that was
-frozen and reads earlier messages, is not training."""
+of it from every other, since at that moment each of them was at work in this world. Later work of a single rank is
+not training: a rank that was frozen, for example, reads earlier messages."""
 
 import dataclasses
 import pathlib
@@ -82,7 +82,7 @@ class Observer:
         for world in self.worlds():
             if len(set(world.ranks)) < len(world.ranks):
                 found.append(f"a rank is held twice in {world}: {world.ranks}")
-        latest = None  # the worlds so far's, the one that trained longest
+        latest = None  # the world so far whose training ended last
         for world in trained:
             if latest and world.first < latest.last:
                 seconds = (min(world.last, latest.last) - world.first) / 1e9

@@ -108,7 +108,8 @@ LEAST_DESCRIPTORS = {1: 4, 2: 6}  # below them the loader finds no library
 
 
 class Training(AgentTest):
-    """muster-train under the same table: its model is that of an undisturbed run, byte by byte, or it ends with 138 and names what it lacks."""
+    """muster-train under the same table: its model equals that of an undisturbed run, byte by byte, or it ends with 138 and names the
+    missing call."""
 
     def train(self, ranks, prefix=(), limit=None):
         for name in ("checkpoints", "log", "cache"):

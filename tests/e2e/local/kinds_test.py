@@ -245,7 +245,7 @@ class Runs(KindTest):
 @unittest.skipUnless(NAMESPACES, "no namespaces here")
 class Volumes(KindTest):
     def mounted(self):
-        """A job that mounts one of each, at places that this machine has and lacks."""
+        """A job that mounts a volume of each kind, at places that this machine has and lacks."""
         config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"train.py": RANKS, "b": "two"}}
         binary = base64.b64encode(b"a\0b").decode()
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"key": binary}}

@@ -84,7 +84,7 @@ class Stages(unittest.TestCase):
         return out + err
 
     def log(self, folder, kind="step"):
-        """{step: entry}: the last one of repeated steps."""
+        """{step: entry}: the last entry of repeated steps."""
         entries = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
         return {entry["step"]: entry for entry in entries if entry["kind"] == kind}
 
@@ -150,7 +150,7 @@ class Stages(unittest.TestCase):
         self.assertIn("all 5 steps of the stage had been done already", printed)
 
     def samples(self, folder):
-        """{step: sorted samples} of all ranks, the last ones of repeated steps."""
+        """{step: sorted samples} of all ranks, the last samples of repeated steps."""
         rows = [json.loads(line) for path in (folder / "samples").iterdir() for line in path.read_text().splitlines()]
         steps = collections.defaultdict(dict)
         for row in sorted(rows, key=lambda row: row["run"]):

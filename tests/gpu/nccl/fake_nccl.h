@@ -41,10 +41,10 @@
 
 #define FAKE_EXPORT __attribute__((visibility("default")))
 
-ncclResult_t ncclGroupStart(void); /* nccl.h's are no prototypes in C */
+ncclResult_t ncclGroupStart(void); /* nccl.h's declarations are no prototypes in C */
 ncclResult_t ncclGroupEnd(void);
-/* How many communicators this process has neither destroyed nor aborted, and how often it has used one that
- * it had: NCCL's memory would be freed. For tests, by dlsym. */
+/* Number of communicators that this process has neither destroyed nor aborted, and number of uses of a
+ * destroyed or aborted communicator, whose memory NCCL would have freed. For tests, by dlsym. */
 int fake_nccl_living(void);
 int fake_nccl_dead_uses(void);
 

@@ -128,8 +128,8 @@ def linked(build, entry, folder, planted, before):
 
 
 def run(build, entry):
-    """The fault of this entry; None: the bug was found as the table says. One that shows in some orders of threads alone is tried as
-    many times as its entry has runs."""
+    """The fault of this entry; None: the bug was found as the table says. A bug that shows only in some orders of
+    threads is tried as many times as its entry has runs."""
     folder, seconds = pathlib.Path(tempfile.mkdtemp(prefix="planted-", dir=build.folder)), int(entry.get("seconds", SECONDS))
     try:
         program, needs = linked(build, entry, folder, *compiled(build, entry, folder))

@@ -4,15 +4,15 @@
  *   gpu_sweep [--all] [--restart] [--graphs] [--comm nccl|host] [--jobs N] [FUNCTION | FUNCTION:N@RANK ...]
  *
  * Each time both ranks end within 10 s (more on a machine on which a run without faults takes long) with an
- * error that names the call or its operation - one that no restart would mend is printed by one of them for
- * both - and leave nothing of the libraries' objects after: no memory, stream, event, graph, communicator,
+ * error that names the call or its operation. An error that no restart would mend is printed by a single rank
+ * for both. The ranks leave none of the libraries' objects: no memory, stream, event, graph, communicator,
  * descriptor. A call whose failure does no harm (table below) may also leave a run that ends with the
  * undisturbed weights. --restart: then the run is started again, as a launcher does, and has to end with the
  * undisturbed weights. --graphs: layers are launched as CUDA graphs.
  *
- * Without --all a sample: of each function the first, the middle and the last call, by turns on one of the
- * ranks. With it every call on a rank by turns; of calls repeated until the work is done (ASKS) no more
- * than ASKS_MOST calls, evenly, since how many there are depends on time. */
+ * Without --all a sample fails: the first, the middle and the last call of each function, on the ranks in
+ * turn. With --all every call fails, on the ranks in turn. Of the calls that are repeated until the work is
+ * done (ASKS) at most ASKS_MOST fail, evenly spread, since their number depends on time. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>

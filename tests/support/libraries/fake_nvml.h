@@ -2,7 +2,7 @@
  *
  * FAKE_NVML: UUIDs of GPUs separated by spaces, a GPU's MIG instances after it with a plus each ("GPU-a
  * GPU-b+MIG-1+MIG-2"); "fail" for a driver that refuses, "hang" for a driver that blocks for ever, "crash"
- * for one that ends its process. GPU n is on bus 3a + n, or FAKE_NVML_BUS (hexadecimal) + n.
+ * for a driver that ends its process. GPU n is on bus 3a + n, or FAKE_NVML_BUS (hexadecimal) + n.
  *
  * FAKE_NVML_FACTS: "WHO.fact=value" separated by spaces, WHO a GPU's number, a pair "0-1" or "*" for all; the
  * first that fits counts, and other facts are not supported. fake_nvml_facts.c lists the facts.

@@ -89,7 +89,7 @@ static int follow_inputs(struct follower *f, const struct schedule_op *op)
                          f->steps);
     }
     if (op->batch < 0 && f->model->stages > 1 && !layer->inputs &&
-        !(layer->source_count && layer->source[0] == SOURCE_BATCH)) /* of a stage that reads none */
+        !(layer->source_count && layer->source[0] == SOURCE_BATCH)) /* this stage reads no batch */
         return 0;
     return follower_expect(f, op->batch, HOLDS_BATCH, -1, op->micro);
 }
