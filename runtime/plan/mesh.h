@@ -1,8 +1,9 @@
 /* mesh.h - the ranks of a run as a box: its sides, a rank's coordinates, and the ranks that work together.
  * Pure.
  *
- * rank = the coordinates written down in the order of the sides, the last one fastest: neighbours in a later
- * side are next to each other, on one node where there are several nodes. A side of 1 has no effect. */
+ * rank = the coordinates written down in the order of the sides, the last side fastest. So neighbours in a
+ * later side are next to each other, and on one node where there are several nodes. A side of 1 has no
+ * effect. */
 #ifndef MUSTER_RUNTIME_PLAN_MESH_H
 #define MUSTER_RUNTIME_PLAN_MESH_H
 

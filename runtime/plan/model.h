@@ -16,7 +16,7 @@
 enum {
     MODEL_NAME_LIMIT = 64,
     MODEL_DIMS = 4,
-    LAYER_PARAMS = 28, /* parameters one layer uses: a transformer block of GPT-2 uses 12, with LoRA on all
+    LAYER_PARAMS = 28, /* parameters of a layer: a transformer block of GPT-2 uses 12, with LoRA on all
                           products 20; a block of Llama with biases uses 13, with LoRA 27 */
     LAYER_GROUPS = 5,  /* groups they may lie in */
     LAYER_SOURCES = 4, /* inputs from other layers */
@@ -51,7 +51,7 @@ struct param_desc {
     double init_std;
     bool trainable;
     bool spared;             /* weight decay leaves it out under all settings */
-    bool file_transposed;    /* its file keeps the matrix as (columns, rows) */
+    bool file_transposed;    /* the file keeps the matrix as (columns, rows) */
     uint8_t parameter_class; /* index into step_scalars: 0 decays, 1 does not */
     enum param_adapter adapter;
     enum param_statistic statistic;
@@ -59,8 +59,8 @@ struct param_desc {
     /* Form in which a frozen matrix is held and gathered; layers read the matrix decoded. Its values are the
      * decoded values. */
     enum stored stored;
-    int unit; /* natural unit it belongs to (a block); groups never split a unit, and merge neighbouring small
-                 ones */
+    int unit; /* the parameter's natural unit (a block); groups never split a unit, and merge neighbouring
+                 small units */
 };
 
 /* Batch size B and positions T of a micro-batch; any values up to the planned maximum. */
@@ -164,7 +164,7 @@ struct layer_desc {
     unsigned inputs; /* inputs of the batch that the layer reads, a bit for each index */
     /* Index + 1 of the batch input (DTYPE_I32, an element for each position) by which the layer looks rows
      * up; 0: the layer is no lookup. A lookup's output (B,T,C) is row tokens[b,t] of its first parameter
-     * (V,C), plus row t of its second parameter (positions, C), if any. The gradient of a lookup can be
+     * (V,C). Row t of a second parameter (positions, C), if any, is added. The gradient of a lookup can be
      * exchanged as rows. */
     int lookup;
     bool recompute; /* activation checkpointing: saved memory is formed again before backward, by a forward in
@@ -196,8 +196,9 @@ int64_t model_values(const struct model *model);     /* elements of learned para
 bool model_is_base(const struct model *model, int param);
 /* Declares another array of the batch; -1 if there are BATCH_INPUTS already, else its index. */
 int model_add_input(struct model *model, const char *name, enum dtype dtype, bool positions, int64_t width);
-/* Bytes of the i-th array of a micro-batch, and where it begins in a buffer of batch_bytes() that holds all
- * of them (i = input_count: where the last one ends); both are multiples of 256 but for batch_input_bytes. */
+/* A buffer of batch_bytes() holds all arrays of a micro-batch. batch_input_bytes: size of the i-th array;
+ * batch_offset: its offset in the buffer (i = input_count: end of the last array). Offsets and batch_bytes()
+ * are multiples of 256. */
 int64_t batch_input_bytes(const struct model *model, struct shape shape, int i);
 int64_t batch_offset(const struct model *model, struct shape shape, int i);
 int64_t batch_bytes(const struct model *model, struct shape shape);

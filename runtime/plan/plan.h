@@ -1,16 +1,16 @@
 /* plan.h - every buffer that a run will ever hold, with its live interval, and every operation of one
  * optimizer step, built by one pure function before the first allocation.
  *
- * plan_build is a function of its arguments alone and gives the same schedule on every rank up to the
- * rank's own coordinates; its hash is compared across ranks before step 0. The executor is a loop over
- * schedule_op: it resolves buffer indices to addresses, makes the op's stream wait for the ops named in
- * wait[], and launches.
+ * plan_build is a function of its arguments alone. Schedules of all ranks differ in the rank's own
+ * coordinates only; ranks compare the schedule's hash before step 0. The executor is a loop over schedule_op:
+ * it resolves buffer indices to addresses, makes the op's stream wait for the ops named in wait[], and
+ * launches.
  *
  * The schedule repeats: a step begins with the buffers that the step before has left. When a step begins, all
  * operations of the step before are finished, except the carried ones. Carried operations are gathers of
  * groups that the next step uses first. They begin as soon as their group is stepped, and may overlap the
- * next step's first calls. Operations that use the result of a carried gather wait for the gather: a wait for
- * an operation later in the array means that operation of the step before. Carried gathers into slots run
+ * next step's first calls. Operations that use the result of a carried gather wait for the gather. A wait for
+ * a later operation of the array means that operation in the step before. Carried gathers into slots run
  * first, alone and in their order, where no step has run since the parameters were set or the slots had
  * another use.
  *
@@ -114,7 +114,7 @@ const char *embedding_gradient_name(enum embedding_gradient gradient);
 /* The order of the micro-batches on the stages of a pipeline. symbol, name. */
 #define PIPE_SCHEDULES(X)                                                                                    \
     X(PIPE_1F1B, "1f1b")   /* a stage keeps as many micro-batches as there are stages to the end */          \
-    X(PIPE_GPIPE, "gpipe") /* all go forward, then back from the last one */
+    X(PIPE_GPIPE, "gpipe") /* all go forward, then back from the last micro-batch */
 enum pipe_schedule {
 #define PIPE_SCHEDULE_ENUM(symbol, name) symbol,
     PIPE_SCHEDULES(PIPE_SCHEDULE_ENUM)
@@ -165,13 +165,13 @@ struct param_group {
     int first_param, param_count; /* indices into plan.group_params */
     bool trainable;
     enum stored stored; /* how its parameters are held and gathered; `param` and its slots are bytes then */
-    bool whole;     /* kept whole by the ranks that shard the others: shard_size is 1 (keep_whole_bytes) */
-    bool statistic; /* running statistics: kept whole, in no norm, and its gradient is added to it as it is */
-    uint64_t stages;  /* the pipeline stages that hold it, in bits; each of several stages has a copy */
+    bool whole;      /* kept whole by the ranks that shard the others: shard_size is 1 (keep_whole_bytes) */
+    bool statistic;  /* running statistics: kept whole, without norm; the gradient is added without scaling */
+    uint64_t stages; /* the pipeline stages that hold it, in bits; each of several stages has a copy */
     int64_t elements; /* elements of its parameters and their alignment gaps */
-    int64_t padded;   /* elements, a multiple of shard_size * alignment (whole: of the ranks' number * it) */
-    int64_t shard;    /* padded / shard_size */
-    int shard_size;   /* ranks its optimizer state is cut into (1: not sharded) */
+    int64_t padded; /* elements, a multiple of shard_size * alignment (whole: number of ranks * alignment) */
+    int64_t shard;  /* padded / shard_size */
+    int shard_size; /* number of ranks that share the optimizer state (1: not sharded) */
     /* On this rank. Entries are -1 where the group belongs to another stage or has none (frozen). */
     bool local;
     bool resident;        /* `param` holds all `padded` elements, else this rank's shard */
@@ -205,7 +205,7 @@ struct param_place {
     X(PLAN_ROWS, "rows")               /* gradients of rows that all ranks have looked up */                 \
     X(PLAN_ROW_INDEX, "row_index")     /* indices of the rows in PLAN_ROWS */                                \
     X(PLAN_OUT, "out")                 /* a layer's output */                                                \
-    X(PLAN_DOUT, "dout")               /* its gradient */                                                    \
+    X(PLAN_DOUT, "dout")               /* gradient of a layer's output */                                    \
     X(PLAN_SAVED, "saved")             /* kept by a layer from forward to backward */                        \
     X(PLAN_WORK, "work")                                                                                     \
     X(PLAN_BATCH, "batch")     /* the arrays of a micro-batch */                                             \
@@ -245,8 +245,8 @@ struct plan_result {
     struct step_scalars scalars;
     struct plan_loss loss;
 };
-/* A PLAN_BATCH buffer holds the batch's arrays at their batch_offset(); plan.staging_batch holds one for each
- * micro-batch, batch_bytes() apart. */
+/* A PLAN_BATCH buffer holds the batch's arrays at their batch_offset(); plan.staging_batch holds such a
+ * buffer for each micro-batch, batch_bytes() apart. */
 
 struct plan_entry {
     enum plan_kind kind;
@@ -408,8 +408,8 @@ void plan_layer_sizes(const struct plan_options *options, const struct layer_des
 /* Bytes of so many elements of a group's parameters as they are held; the elements are whole units. */
 int64_t plan_held_bytes(const struct plan *plan, const struct param_group *group, int64_t elements);
 
-/* How gradients of lookups go from rank to rank in this plan: "dense", or "rows of" and the names of the
- * layers whose gradients go as rows (options.embedding_gradient has the request). Cut at size. */
+/* Text of how gradients of lookups go from rank to rank: "dense", or "rows of" and the names of the layers
+ * with rows. options.embedding_gradient has the request. Cut at size. */
 void plan_embedding_text(const struct model *model, const struct plan *plan, char *text, size_t size);
 
 /* The whole plan as text, for golden files and `--plan --verbose`: groups, entries, schedule. Stable. */

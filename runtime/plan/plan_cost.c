@@ -1,5 +1,5 @@
-/* plan_cost.c - see plan_cost.h. Streams are queues and operations wait for each other as in a run; an
- * operation takes as long as its products and the bytes that it moves take. */
+/* plan_cost.c - see plan_cost.h. Streams are queues and operations wait for each other as in a run. The time
+ * of an operation is the time of its products and moved bytes. */
 #include "runtime/plan/plan_cost.h"
 
 #include "proto/base/error.h"

@@ -1,13 +1,13 @@
 /* plan_gather.c - assigns gathers to slots and to points in the schedule.
  *
- * Every use of a sharded group is known, so slots are a cache with perfect foresight: a group stays in its
+ * Every use of a sharded group is known, so slots are a cache with perfect foresight. A group stays in its
  * slot until the slot is needed, and the group with the furthest next use is evicted. So the last groups of
- * the forward pass are still there when backward begins (no gather at the turn), and a class with as many
- * slots as groups is gathered once a step. Among the slots that could be refilled now, slots whose content
- * was used long enough ago come first, so that foresight never costs overlap.
+ * the forward pass are still in slots when backward begins, without a gather at the turn. A class with as
+ * many slots as groups is gathered once a step. Among the slots that could be refilled now, slots whose
+ * content was used long enough ago come first, so that foresight never costs overlap.
  *
- * Pacing: with prefetch depth d a gather may begin when the layer call that first uses the d-th gather
- * before it begins: d gathers are ahead of compute, and with d = 0 a gather waits until it is needed. */
+ * Pacing: with prefetch depth d, gather n may begin when the layer call that first uses gather n - d begins.
+ * So d gathers are ahead of compute; with d = 0 a gather waits until it is needed. */
 #include <limits.h>
 #include <stdlib.h>
 

@@ -2,10 +2,10 @@
  * shard by parameter class.
  *
  * A piece is the smallest unit that stays together: the parameters of one unit that are equally trainable
- * and used by the same stages. Pieces that successive layers use merge up to group_bytes; a
- * piece that is used from several places (tied embeddings, also across stages) stays alone, so that its
- * long lifetime keeps no other memory. Parameters that every rank keeps whole are pieces apart, which merge
- * with each other only; so are running statistics. */
+ * and used by the same stages. Pieces that successive layers use merge up to group_bytes. A piece that is
+ * used from several places (tied embeddings, also across stages) stays alone, so that its long lifetime keeps
+ * no other memory. Parameters that every rank keeps whole are pieces apart, which merge with each other only;
+ * so are running statistics. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

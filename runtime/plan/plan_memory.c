@@ -1,9 +1,9 @@
 /* plan_memory.c - live intervals and offsets.
  *
  * Buffers of the whole run come first, in the order in which they were planned. The rest is placed largest
- * first, each at the lowest offset that is free during its live interval. Two buffers that share memory at
- * different times are only ever touched by one stream, whose order keeps them apart: transient buffers of
- * device memory belong to the compute stream, and other streams work on whole-run buffers. */
+ * first, each at the lowest offset that is free during its live interval. Only one stream touches two buffers
+ * that share memory at different times, and its order keeps them apart. Transient buffers of device memory
+ * belong to the compute stream; other streams work on whole-run buffers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,9 +127,9 @@ static int64_t lowest_of_all(const struct placement *p, const struct plan_entry 
     return at;
 }
 
-/* In a step of many micro-batches lives are short: a window of births contains all buffers that are alive
- * together with a buffer, and is sorted by offset. In a deep model's single micro-batch most buffers live
- * together: a sorted list of all placed buffers is searched instead. */
+/* In a step of many micro-batches lives are short. A window of births then contains all buffers that are
+ * alive together with a buffer, and is sorted by offset. In a deep model's single micro-batch most buffers
+ * live together: a sorted list of all placed buffers is searched instead. */
 static bool is_crowded(const struct placement *p)
 {
     enum { SORTING = 4 }; /* cost of a buffer in a window, in buffers of the list */

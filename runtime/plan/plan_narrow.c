@@ -1,10 +1,11 @@
-/* plan_narrow.c - reductions in 16 bits: a gradient is rounded into a slot, reduced there in place, and its
- * result widened into the group's gradient, where micro-batches add up (FSDP2's order: reduce_dtype in
- * transit, the masters' dtype at rest).
+/* plan_narrow.c - reductions in 16 bits. A gradient is rounded into a slot and reduced there in place. The
+ * result is widened into the group's gradient, where micro-batches add up. FSDP2 has the same order:
+ * reduce_dtype in transit, the masters' dtype at rest.
  *
- * Rounding is the same with and without other ranks. A result is widened as late as can be, when its slot is
- * needed again or the gradient is used: the compute stream would wait for the reduction until then. Replicas
- * of a group that has added up several micro-batches exchange their sums, rounded again, after the last. */
+ * Rounding is the same with and without other ranks. A result is widened as late as possible, when its slot
+ * is needed again or the gradient is used. Earlier widening would make the compute stream wait for the
+ * reduction. Replicas of a group that has added up several micro-batches exchange their sums, rounded again,
+ * after the last. */
 #include "runtime/plan/plan_internal.h"
 
 void plan_make_reduce_slots(struct plan_builder *b)

@@ -1,8 +1,8 @@
 /* plan_rows.c - gradients of lookups, exchanged as the rows that they are.
  *
  * A table that a layer looks rows up in (an embedding) gets a gradient in as many rows as a micro-batch has
- * positions, and its layer is the first of the model: written into the table's gradient, these rows would
- * delay its reduction until backward ends, where no compute is left to overlap with. Instead every rank gets
+ * positions. The lookup is the first layer of the model: written into the table's gradient, these rows would
+ * delay its reduction until backward ends. No compute would be left to overlap with. Instead every rank gets
  * the rows of all ranks, with their indices, and adds the rows of its own shard, in the order of ranks and
  * positions.
  *

@@ -194,8 +194,8 @@ static int advance_stage(struct stages_run *run, int stage, int stream)
 
 /* ---- operations that wait for ever ---- */
 
-/* The first operation that an operation waits for and that does not come: on its own stage, or at the head of
- * the same queue of another stage. */
+/* Names the first missing operation that an operation waits for: on its own stage, or at the head of the same
+ * queue of another stage. */
 static int refuse_waiting(const struct stages_run *run, int stage, int stream)
 {
     const struct stage_run *s = &run->stage[stage];

@@ -1,8 +1,8 @@
 /* plan_steps.c - the requirements of each layer, and the order in which this stage calls its layers.
  *
- * The order of micro-batches is 1F1B: stage s of p begins with min(m, p-1-s) forwards, then alternates one
- * forward and one backward, then drains; with one stage that is forward, backward, forward, backward. Or
- * GPipe: all forwards, then the backwards from the last micro-batch. */
+ * The order of micro-batches is 1F1B or GPipe. 1F1B: stage s of p begins with min(m, p-1-s) forwards, then
+ * alternates one forward and one backward, then drains. With one stage the order is forward, backward,
+ * forward, backward. GPipe: all forwards, then the backwards from the last micro-batch. */
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "runtime/plan/plan_internal.h"

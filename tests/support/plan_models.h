@@ -35,8 +35,7 @@ void plan_model_stages(struct plan_model *model, int stages);
 struct plan_model *plan_model_gpt(int blocks, int channels, int vocab, int positions, int rows, int lora);
 /* The same with a head of its own table. */
 struct plan_model *plan_model_untied(int blocks, int channels, int vocab, int positions, int rows);
-/* Makes the first layer of a random model a lookup, if it has as few parameters as a lookup; changes shapes
- */
+/* Makes the first layer of a random model a lookup, if it has few enough parameters. Changes shapes. */
 void plan_model_look_up(struct plan_model *model);
 /* Every frozen matrix is held in few bits; with STORED_PLAIN: in a form that follows from the matrix's
  * number. */

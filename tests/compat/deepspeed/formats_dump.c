@@ -1,9 +1,9 @@
 /* formats_dump - prints the batch sizes that trainer/formats computes and the keys that it knows, for
  * config_test.py to compare with DeepSpeed.
  *
- *     formats_dump keys                 prints a key a line; keys of optimizers, schedulers after
- * "parameters" formats_dump batches < LINES      LINES: TOTAL MICRO ACCUMULATION RANKS STRICT, 0 for a
- * missing value; prints the sizes, or "refused"
+ *     formats_dump keys                 a key a line; keys of optimizers, schedulers after "parameters"
+ *     formats_dump batches < LINES      TOTAL MICRO ACCUMULATION RANKS STRICT, 0 for a missing value;
+ * prints the sizes, or "refused"
  */
 #include <stdio.h>
 #include <string.h>
