@@ -344,6 +344,14 @@ class Train(unittest.TestCase):
         self.assertIn("lm_head.weight", header)
         self.assertGreaterEqual(len(run.stdout.split("sample:\n", 1)[1]), 20)
         (self.path / "model.safetensors").unlink()
+        # a folder with the name of an architecture is a folder
+        written = self.run_program(self.config(steps=1, output="llama"), *extra, "--set", "training.output_format=hf")
+        self.assertEqual(written.returncode, 0, written.stderr)
+        config = self.config()
+        config.write_text(re.sub(r"(?m)^model: .*$", "model: {path: llama}", config.read_text()))
+        plan = self.run_program(config, "--plan")
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        self.assertTrue(plan.stdout.startswith("llama-2x32"), plan.stdout[:100])
         for setting, words in (("model.kv_heads=3", "must be a multiple of kv_heads (3)"),
                                ("model.rope_factor=2", "no effect with model.rope_scaling: none"),
                                ("model.heads=32", "a head has 1 elements")):

@@ -7,15 +7,29 @@
 #include <unistd.h>
 
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
 #include "runtime/config/train_settings.h"
+
+/* A folder or file with the name of an architecture ("llama") is meant as such: muster_model_open would take
+ * the name for the architecture. */
+static bool is_architecture_name(const char *path)
+{
+    static const char key[] = "model.architecture";
+    const struct knob *knob = knob_find(train_config_table(), key, sizeof key - 1, false, NULL);
+    for (const char *const *choice = knob->choices; *choice; choice++)
+        if (!strcmp(*choice, path))
+            return true;
+    return false;
+}
 
 /* A model whose files give its sizes. */
 static int open_path(struct run *run, char *const *settings, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    run->model = muster_model_open(c->model_path, (const char *const *)settings, err);
+    scope_free char *here = is_architecture_name(c->model_path) ? mem_printf("./%s", c->model_path) : NULL;
+    run->model = muster_model_open(here ? here : c->model_path, (const char *const *)settings, err);
     if (!run->model)
         return -1;
     const char *found = muster_model_architecture(run->model);
