@@ -32,7 +32,7 @@ endfunction()
 # The objects of a program are held against the row of the folder that makes it.
 function(muster_program target)
   file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
-  set_property(GLOBAL APPEND PROPERTY MUSTER_PROGRAMS "${folder} $<JOIN:$<TARGET_OBJECTS:${target}>, >")
+  set_property(GLOBAL APPEND PROPERTY MUSTER_PROGRAMS "${folder}|$<JOIN:$<TARGET_OBJECTS:${target}>,|>")
   set_property(GLOBAL APPEND PROPERTY MUSTER_LAYER_TARGETS ${target})
 endfunction()
 

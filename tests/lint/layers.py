@@ -151,7 +151,7 @@ def symbols_of(*paths):
 def check_symbols(source, build, table, archives, used):
     breaches, owner, contents = [], {}, {row: symbols_of(archive) for row, archive in archives.items()}
     for line in (build / "layers_programs.txt").read_text().splitlines():
-        row, *objects = line.split()
+        row, *objects = line.split("|")  # a path may have blanks
         contents.setdefault(row, {}).update(symbols_of(*objects))
     for row, members in contents.items():
         for defined, _ in members.values():
