@@ -30,12 +30,15 @@ void roster_fence_from(struct roster *roster, struct instant renewed)
 static bool is_accounted_for(const struct roster *roster)
 {
     int stopped = 0;
+    if (!roster->before.epoch || roster->world_seen ||
+        roster->count[MEMBER_JOINED] < roster->before_nodes - 1)
+        return false; /* as a rule, without a look at all slots: each JOIN asks */
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
         stopped += member->state == MEMBER_JOINED && member->last.epoch == roster->before.epoch &&
                    member->last.round == roster->before.round;
     }
-    return roster->before.epoch && !roster->world_seen && stopped >= roster->before_nodes - 1;
+    return stopped >= roster->before_nodes - 1;
 }
 
 /* After a stop there is no last call if min_nodes are left: new nodes change the world when they join. The

@@ -118,6 +118,7 @@ struct roster {
     /* roster_slots.c: first slots of chains; the first slot never used; number of slots used */
     int *by_incarnation, *by_name;
     int blank, held_once;
+    int free_from; /* no slot before it is free */
     /* members by slot, and how many are in each state */
     int count[MEMBER_STATE_COUNT];
     struct roster_member members[];
@@ -223,10 +224,16 @@ void roster_slots_init(struct roster *roster);
 /* Around every change of a slot's incarnation and name. */
 void roster_slots_forget(struct roster *roster, struct roster_member *member);
 void roster_slots_remember(struct roster *roster, struct roster_member *member);
+/* After every change of a slot's state. */
+void roster_slots_note_state(struct roster *roster, const struct roster_member *member);
 /* The slot of the incarnation, present or last. */
 int roster_slots_find(const struct roster *roster, struct roster_incarnation incarnation, bool taken);
 /* A free slot whose last holder had the name. */
 int roster_slots_left_by(const struct roster *roster, const char *name);
+/* The first slot whose present or last holder has the name, and the next one after a slot; the order is any.
+ */
+int roster_slots_named(const struct roster *roster, const char *name);
+int roster_slots_named_after(const struct roster *roster, int slot);
 /* A slot never used. */
 int roster_slots_blank(const struct roster *roster);
 /* A free slot; kept_too: also one reserved for a node that is done. */

@@ -37,6 +37,7 @@ void roster_set_state(struct roster *roster, struct roster_member *member, enum 
     roster->count[member->state]--;
     member->state = state;
     roster->count[state]++;
+    roster_slots_note_state(roster, member);
 }
 
 void roster_vacate(struct roster *roster, struct roster_member *member, enum roster_member_state state)

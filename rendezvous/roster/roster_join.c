@@ -106,13 +106,12 @@ static bool command_fits(const struct roster *roster, const struct roster_join *
                          size_t size)
 {
     bool claims = !roster->elastic && join->node_rank >= 0;
-    int first = claims ? join->node_rank : 0, end = claims ? first + 1 : roster->slot_count;
-    const struct roster_member *other = NULL;
-    for (int i = first; i < end && !other; i++)
-        if (is_of_another_job(roster, &roster->members[i], join))
-            other = &roster->members[i];
-    if (!other)
+    int slot = claims ? join->node_rank : roster_slots_named(roster, join->agent_name);
+    while (slot >= 0 && !is_of_another_job(roster, &roster->members[slot], join))
+        slot = claims ? -1 : roster_slots_named_after(roster, slot);
+    if (slot < 0)
         return true;
+    const struct roster_member *other = &roster->members[slot];
     return refuse(refusal, size,
                   "command: an agent of \"%.128s\" is in the job with %s already, and this one runs %s with "
                   "other arguments or from elsewhere: two jobs meet at this port; give each its own "

@@ -56,6 +56,16 @@ void roster_slots_forget(struct roster *roster, struct roster_member *member)
     roster->held_once--;
 }
 
+/* When a crowd that was lost comes back, it fills the slots from the first on: each is passed once. */
+void roster_slots_note_state(struct roster *roster, const struct roster_member *member)
+{
+    int slot = roster_slot_of(roster, member);
+    if (!roster_slot_taken(member) && slot < roster->free_from)
+        roster->free_from = slot;
+    while (roster->free_from < roster->slot_count && roster_slot_taken(&roster->members[roster->free_from]))
+        roster->free_from++;
+}
+
 int roster_slots_find(const struct roster *roster, struct roster_incarnation incarnation, bool taken)
 {
     int found = NONE;
@@ -80,6 +90,23 @@ int roster_slots_left_by(const struct roster *roster, const char *name)
     return found;
 }
 
+static int next_named(const struct roster *roster, int slot, const char *name)
+{
+    while (slot != NONE && strcmp(roster->members[slot].name, name) != 0)
+        slot = roster->members[slot].next_name;
+    return slot;
+}
+
+int roster_slots_named(const struct roster *roster, const char *name)
+{
+    return next_named(roster, *name_bucket(roster, name), name);
+}
+
+int roster_slots_named_after(const struct roster *roster, int slot)
+{
+    return next_named(roster, roster->members[slot].next_name, roster->members[slot].name);
+}
+
 int roster_slots_blank(const struct roster *roster)
 {
     return roster->blank < roster->slot_count ? roster->blank : NONE;
@@ -90,7 +117,7 @@ int roster_slots_free(const struct roster *roster, bool kept_too)
     int gone = roster->count[MEMBER_EMPTY] + roster->count[MEMBER_DONE_GONE];
     if (gone == roster->slot_count - roster->held_once) /* nobody has left */
         return roster_slots_blank(roster);
-    for (int slot = 0; slot < roster->slot_count; slot++)
+    for (int slot = roster->free_from; slot < roster->slot_count; slot++)
         if (roster->members[slot].state == MEMBER_EMPTY ||
             (kept_too && roster->members[slot].state == MEMBER_DONE_GONE))
             return slot;

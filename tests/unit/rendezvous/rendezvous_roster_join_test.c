@@ -1,6 +1,7 @@
 /* rendezvous_roster_join_test.c - who gets into a world and as which rank: claims of rank, refusals, and what
  * is said of who is missing; and the largest world. */
 #include <stdio.h>
+#include <time.h>
 
 #include "proto/base/buffer.h"
 #include "tests/unit/rendezvous/roster_fixture.h"
@@ -373,6 +374,76 @@ static void who_is_missing_is_told(void **state)
     roster_destroy(roster);
 }
 
+static struct instant thread_time(void)
+{
+    struct timespec used;
+    assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used), 0);
+    return (struct instant){used.tv_sec * NS_PER_S + used.tv_nsec};
+}
+
+/* Thread time of a JOIN into a roster of so many slots: the first crowd, and its successors under other names
+ * after all of it was lost. */
+static double join_cost(int nodes, bool elastic, int crowds)
+{
+    struct instant now = {NS_PER_S}, begun, ended;
+    struct roster_options options = options_of(nodes);
+    options.elastic = elastic;
+    options.min_nodes = elastic ? 2 : nodes;
+    options.join_timeout_ns = options.last_call_ns = 600 * NS_PER_S;
+    struct roster *roster = roster_create(&options, now, NULL);
+    struct roster_actions actions;
+    assert_non_null(roster);
+    const int slots = roster_slot_count(roster), joined = nodes - 1; /* one is missing: no world forms */
+    assert_int_equal(roster_actions_init(&actions, slots, NULL), 0);
+    int64_t used_ns = 0;
+    for (int crowd = 0; crowd < crowds; crowd++) {
+        begun = thread_time();
+        for (int i = 0; i < joined; i++) {
+            char name[32];
+            (void)snprintf(name, sizeof name, "node%d-%d", crowd, i);
+            struct roster_join who = join_of(0);
+            who.min_nodes = options.min_nodes, who.max_nodes = nodes, who.elastic = elastic;
+            who.agent_name = name, who.node_rank = -1;
+            who.incarnation = (struct roster_incarnation){1 + (uint64_t)crowd, (uint64_t)i};
+            const struct roster_event event = {
+                .kind = ROSTER_JOIN, .session = 1 + (uint64_t)(crowd * nodes + i), .join = &who};
+            assert_int_equal(roster_step(roster, &event, now, &actions, NULL), 0);
+            assert_int_equal(actions.items[0].kind, ROSTER_ACCEPT);
+        }
+        ended = thread_time();
+        used_ns += instant_diff_ns(ended, begun);
+        now = instant_add(now, 4 * NS_PER_S); /* all are silent for too long */
+        assert_int_equal(
+            roster_step(roster, &(struct roster_event){.kind = ROSTER_TICK}, now, &actions, NULL), 0);
+        assert_int_equal(roster_remote_count(roster), 0);
+    }
+    roster_actions_free(&actions);
+    roster_destroy(roster);
+    return (double)used_ns / joined / crowds;
+}
+
+/* A scan of all slots makes it 16 times as much, and more. */
+static void a_join_costs_the_same_in_a_large_world(void **state)
+{
+    (void)state;
+    static const struct {
+        bool elastic;
+        int crowds;
+    } rows[] = {{false, 1}, {true, 1}, {false, 3}, {true, 6}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double few = 1e9, many = 1e9;
+        for (int attempt = 0; attempt < 3; attempt++) { /* the least of three: the machine has other work */
+            double cost = join_cost(ROSTER_MEMBER_LIMIT / 16, rows[i].elastic, rows[i].crowds);
+            few = cost < few ? cost : few;
+            cost = join_cost(ROSTER_MEMBER_LIMIT, rows[i].elastic, rows[i].crowds);
+            many = cost < many ? cost : many;
+        }
+        if (many > 5 * few)
+            fail_msg("row %zu: a JOIN costs %.0f ns in a world of %d, and %.0f ns in a world of %d", i, few,
+                     ROSTER_MEMBER_LIMIT / 16, many, ROSTER_MEMBER_LIMIT);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,6 +456,7 @@ int main(void)
         WITH_WORLD(an_unknown_session_is_told_to_register),
         WITH_WORLD(worlds_of_impossible_sizes_are_rejected),
         cmocka_unit_test(the_largest_world),
+        cmocka_unit_test(a_join_costs_the_same_in_a_large_world),
         cmocka_unit_test(another_command_is_another_job),
         cmocka_unit_test(a_claim_meets_the_holder_of_its_rank),
         cmocka_unit_test(nodes_may_run_different_commands),
