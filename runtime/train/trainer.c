@@ -104,12 +104,6 @@ static bool uses_stream(const struct plan *plan, enum stream_id stream)
     return uses;
 }
 
-static int sync_stream(const struct trainer *trainer, int stream, struct instant deadline,
-                       struct muster_error *err)
-{
-    return trainer->streams[stream] ? trainer->ops->sync(trainer->streams[stream], deadline, err) : 0;
-}
-
 static int make_arenas(struct trainer *trainer, struct muster_error *err)
 {
     for (int i = 0; i < MEMORY_CLASS_COUNT; i++) {
@@ -284,7 +278,7 @@ void trainer_destroy(struct trainer *trainer)
         return;
     /* Streams may still wait for peers only after a failure, and then the comms are aborted. */
     for (int i = 0; i < STREAM_COUNT; i++) {
-        (void)sync_stream(trainer, i, INSTANT_NEVER, NULL); /* its error was reported */
+        (void)trainer_sync_stream(trainer, i, INSTANT_NEVER, NULL); /* its error was reported */
     }
     executor_destroy(trainer->executor);
     comm_table_destroy(&trainer->comms);
@@ -304,90 +298,7 @@ void trainer_destroy(struct trainer *trainer)
     mem_free(trainer);
 }
 
-/* ---- state ---- */
-
-int trainer_break(struct trainer *trainer, struct muster_error *err, const char *what)
-{
-    /* If the device failed, its first error is the cause, whatever error the caller saw later; aborting
-     * causes further errors, which the device does not keep. */
-    bool device_failed = trainer->ops->poll_error(trainer->device, NULL) != 0;
-    /* Streams that wait for no peer end by themselves. So this rank reports its error before other ranks end
-     * because of it. */
-    const struct instant soon = instant_add(clock_now(NULL), 200 * NS_PER_MS);
-    for (int i = 0; i < STREAM_COUNT && !trainer->ops->host_streams; i++)
-        (void)sync_stream(trainer, i, soon, NULL); /* its error is read below */
-    comm_table_abort(&trainer->comms);
-    for (int i = 0; i < STREAM_COUNT; i++)
-        (void)sync_stream(trainer, i, INSTANT_NEVER, NULL); /* drains; its error is read below */
-    if (device_failed)
-        (void)trainer->ops->poll_error(trainer->device, err);  /* fails, as it did above: that is the error */
-    (void)error_wrap(err, "rank %d, %s", trainer->rank, what); /* returns -1, as we do */
-    trainer->broken = *err;
-    return -1;
-}
-
-int trainer_usable(const struct trainer *trainer, struct muster_error *err)
-{
-    if (!trainer->broken.code)
-        return 0;
-    if (err)
-        *err = trainer->broken;
-    return -1;
-}
-
-int trainer_sync(struct trainer *trainer, struct muster_error *err)
-{
-    /* No deadline: a collective has its own time-out, and compute is not bounded. */
-    for (int i = 0; i < STREAM_COUNT; i++) {
-        if (sync_stream(trainer, i, INSTANT_NEVER, err))
-            return -1;
-    }
-    return trainer->ops->poll_error(trainer->device, err);
-}
-
-int trainer_settle(struct trainer *trainer, struct muster_error *err)
-{
-    for (int i = 0; i < STREAM_COUNT; i++) {
-        if (i != STREAM_COMPUTE && sync_stream(trainer, i, INSTANT_NEVER, err))
-            return -1;
-    }
-    return trainer->ops->poll_error(trainer->device, err);
-}
-
 /* ---- a step ---- */
-
-/* Requests are part of one number in the loss's sum, plan_loss.stops. A rank adds 1 to request a stop. To
- * request a checkpoint it adds more than the sum of all ranks' ones can be. */
-#define ASKS_CHECKPOINT 0x1p30
-
-void trainer_write_input(struct trainer *trainer, const struct trainer_step_values *values)
-{
-    double t = (double)(trainer->updates + 1);
-    const float scale = trainer->scales ? (float)trainer->scale.scale : 0.0F;
-    struct plan_input input = {
-        .loss = {.stops = values->stop + (values->checkpoint ? ASKS_CHECKPOINT : 0),
-                 /* all stages of a line have the same samples: the last stage counts them */
-                 .next_targets = trainer_gives_loss(trainer) ? values->next_targets : 0}};
-    input.scalars = (struct step_scalars){
-        .learning_rate = {values->learning_rate, values->learning_rate},
-        .weight_decay = {values->weight_decay, 0},
-        .beta1 = values->beta1,
-        .beta2 = values->beta2,
-        .epsilon = values->epsilon,
-        .bias_correction1 = 1.0 - pow(values->beta1, t),
-        .bias_correction2 = 1.0 - pow(values->beta2, t),
-        .inverse_tokens = (scale > 0 ? (double)scale : 1.0) / (double)values->global_tokens,
-        .loss_scale = scale,
-        .clip_norm = values->clip_norm,
-        .clip = 1.0,
-        .step = (uint64_t)trainer->updates + 1,
-        .first_sample = values->first_sample,
-        .seed = trainer->seed,
-        .samples =
-            (int64_t)trainer->plan.options.micro_batches * trainer->plan.options.shape.B - values->missing,
-    };
-    memcpy(executor_address(&trainer->parts, trainer->plan.staging_input, 0), &input, sizeof input);
-}
 
 static int check_values(const struct trainer *trainer, const struct trainer_step_values *values,
                         struct muster_error *err)
@@ -400,25 +311,6 @@ static int check_values(const struct trainer *trainer, const struct trainer_step
                          "clip_norm is %g, but the trainer was planned without clipping: set plan.clip",
                          values->clip_norm);
     return 0;
-}
-
-static void read_stats(struct trainer *trainer, const struct trainer_step_values *values,
-                       struct trainer_stats *stats)
-{
-    struct plan_result result;
-    memcpy(&result, executor_address(&trainer->parts, trainer->plan.staging_result, 0), sizeof result);
-    stats->loss = result.loss.total / (double)values->global_tokens;
-    stats->correct = result.loss.correct;
-    const bool normed = trainer->plan.options.clip || trainer->plan.options.check;
-    stats->loss_scale = trainer->scales ? trainer->scale.scale : 0;
-    stats->grad_norm =
-        normed ? sqrt(result.scalars.norm_squared) / (trainer->scales ? stats->loss_scale : 1) : 0;
-    stats->skipped = result.scalars.skip != 0;
-    stats->checkpoint = result.loss.stops >= ASKS_CHECKPOINT;
-    stats->stop = fmod(result.loss.stops, ASKS_CHECKPOINT) > 0;
-    stats->next_targets = result.loss.next_targets;
-    memcpy(trainer->votes, result.loss.votes, sizeof trainer->votes);
-    trainer->voted = trainer->guard.vote != NULL;
 }
 
 /* Handles a gradient that is not finite, the same on every rank. */
@@ -479,7 +371,7 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
     if (is_staged(trainer)) /* the caller waits and cannot enqueue */
         waited = found.comm_ns;
     found.exposed_ns = waited < found.comm_ns ? waited : found.comm_ns;
-    read_stats(trainer, values, &found);
+    trainer_read_stats(trainer, values, &found);
     trainer->steps++;
     trainer->stepping = 0;
     trainer->updates += !found.skipped;
@@ -489,20 +381,6 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
         return -1;
     if (stats)
         *stats = found;
-    return 0;
-}
-
-int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argument, struct muster_error *err)
-{
-    struct muster_error local = {0};
-    struct muster_error *e = err ? err : &local;
-    if (trainer_usable(trainer, e))
-        return -1;
-    int failed = 0;
-    if (trainer->ops->launch(trainer->streams[STREAM_COMPUTE], fn, argument))
-        failed = executor_refused(trainer->ops, trainer->device, e);
-    if (failed || trainer_sync(trainer, e))
-        return trainer_break(trainer, e, "a function on the compute stream");
     return 0;
 }
 
@@ -535,12 +413,6 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
     if (comm == comm_tcp() || comm == comm_node() || is_staged(trainer))
         comm = comm_shm();
     (void)snprintf(f->comm, sizeof f->comm, "%s, sum in rank order", comm ? comm->name : "none");
-}
-
-bool trainer_gives_loss(const struct trainer *trainer)
-{
-    const struct plan_options *o = &trainer->plan.options;
-    return mesh_place_of(o->mesh, o->rank).at[SIDE_PIPELINE] == o->mesh.side[SIDE_PIPELINE] - 1;
 }
 
 const struct model *trainer_model(const struct trainer *trainer)

@@ -15,15 +15,6 @@ struct exchange {
     uint16_t *rounded;
 };
 
-static int copy_now(const struct trainer *trainer, void *to, const void *from, int64_t bytes,
-                    struct muster_error *err)
-{
-    struct device_stream *stream = trainer->streams[STREAM_COMPUTE];
-    if (trainer->ops->copy(stream, to, from, bytes))
-        return executor_refused(trainer->ops, trainer->device, err);
-    return trainer->ops->sync(stream, INSTANT_NEVER, err);
-}
-
 /* Rounds the masters, as the optimizer does, to the parameters that gathers move. */
 static int move_rounded(const struct exchange *x, int64_t first, int64_t count, struct muster_error *err)
 {
@@ -32,8 +23,8 @@ static int move_rounded(const struct exchange *x, int64_t first, int64_t count, 
     const enum dtype dtype = trainer->plan.entries[group->param].dtype, real = trainer->kernels->dtype;
     const int64_t at = (group->resident ? group->shard_start : 0) + first;
     trainer_round(dtype, x->other, real, count, x->rounded);
-    return copy_now(trainer, executor_address(&trainer->parts, group->param, at * dtype_size(dtype)),
-                    x->rounded, count * dtype_size(dtype), err);
+    return trainer_copy(trainer, executor_address(&trainer->parts, group->param, at * dtype_size(dtype)),
+                        x->rounded, count * dtype_size(dtype), err);
 }
 
 static int exchange_chunk(const struct exchange *x, int64_t first, int64_t count, struct muster_error *err)
@@ -46,8 +37,10 @@ static int exchange_chunk(const struct exchange *x, int64_t first, int64_t count
     void *values =
         executor_address(&trainer->parts, master ? group->master : group->param, (start + first) * size);
     void *average = executor_address(&trainer->parts, group->average, first * size);
-    if (copy_now(trainer, x->one, values, bytes, err) || copy_now(trainer, x->other, average, bytes, err) ||
-        copy_now(trainer, values, x->other, bytes, err) || copy_now(trainer, average, x->one, bytes, err))
+    if (trainer_copy(trainer, x->one, values, bytes, err) ||
+        trainer_copy(trainer, x->other, average, bytes, err) ||
+        trainer_copy(trainer, values, x->other, bytes, err) ||
+        trainer_copy(trainer, average, x->one, bytes, err))
         return -1;
     return master ? move_rounded(x, first, count, err) : 0;
 }
@@ -91,17 +84,6 @@ int trainer_exchange_averages(struct trainer *trainer, bool on, struct muster_er
     executor_forget(trainer->executor);
     trainer->averaged = on;
     return 0;
-}
-
-int trainer_writable(const struct trainer *trainer, struct muster_error *err)
-{
-    if (trainer_usable(trainer, err))
-        return -1;
-    if (!trainer->averaged)
-        return 0;
-    return error_set(err, MUSTER_E_STATE,
-                     "the averages are in the place of the parameters: exchange them again before parameters "
-                     "change");
 }
 
 bool trainer_is_averaged(const struct trainer *trainer)

@@ -1,5 +1,7 @@
-/* trainer_batch.c - copies a rank's batch to the plan's memory, micro-batch by micro-batch. If samples have
- * lengths, a micro-batch ends with its longest sample, and its layers compute only these positions. */
+/* trainer_batch.c - a step's exchange with the plan's pinned memory: its numbers, its batches, and its
+ * results. Batches are copied micro-batch by micro-batch. If samples have lengths, a micro-batch ends with
+ * its longest sample, and its layers compute only these positions. */
+#include <math.h>
 #include <string.h>
 
 #include "runtime/train/trainer_state.h"
@@ -59,4 +61,64 @@ void trainer_write_batches(struct trainer *trainer, const struct batch *batch, i
             write_input(trainer, batch, i, micro, here, positions);
         executor_positions(trainer->executor, micro, positions);
     }
+}
+
+/* ---- numbers of a step ---- */
+
+/* Requests are part of one number in the loss's sum, plan_loss.stops. A rank adds 1 to request a stop. To
+ * request a checkpoint it adds more than the sum of all ranks' ones can be. */
+#define ASKS_CHECKPOINT 0x1p30
+
+bool trainer_gives_loss(const struct trainer *trainer)
+{
+    const struct plan_options *o = &trainer->plan.options;
+    return mesh_place_of(o->mesh, o->rank).at[SIDE_PIPELINE] == o->mesh.side[SIDE_PIPELINE] - 1;
+}
+
+void trainer_write_input(struct trainer *trainer, const struct trainer_step_values *values)
+{
+    double t = (double)(trainer->updates + 1);
+    const float scale = trainer->scales ? (float)trainer->scale.scale : 0.0F;
+    struct plan_input input = {
+        .loss = {.stops = values->stop + (values->checkpoint ? ASKS_CHECKPOINT : 0),
+                 /* all stages of a line have the same samples: the last stage counts them */
+                 .next_targets = trainer_gives_loss(trainer) ? values->next_targets : 0}};
+    input.scalars = (struct step_scalars){
+        .learning_rate = {values->learning_rate, values->learning_rate},
+        .weight_decay = {values->weight_decay, 0},
+        .beta1 = values->beta1,
+        .beta2 = values->beta2,
+        .epsilon = values->epsilon,
+        .bias_correction1 = 1.0 - pow(values->beta1, t),
+        .bias_correction2 = 1.0 - pow(values->beta2, t),
+        .inverse_tokens = (scale > 0 ? (double)scale : 1.0) / (double)values->global_tokens,
+        .loss_scale = scale,
+        .clip_norm = values->clip_norm,
+        .clip = 1.0,
+        .step = (uint64_t)trainer->updates + 1,
+        .first_sample = values->first_sample,
+        .seed = trainer->seed,
+        .samples =
+            (int64_t)trainer->plan.options.micro_batches * trainer->plan.options.shape.B - values->missing,
+    };
+    memcpy(executor_address(&trainer->parts, trainer->plan.staging_input, 0), &input, sizeof input);
+}
+
+void trainer_read_stats(struct trainer *trainer, const struct trainer_step_values *values,
+                        struct trainer_stats *stats)
+{
+    struct plan_result result;
+    memcpy(&result, executor_address(&trainer->parts, trainer->plan.staging_result, 0), sizeof result);
+    stats->loss = result.loss.total / (double)values->global_tokens;
+    stats->correct = result.loss.correct;
+    const bool normed = trainer->plan.options.clip || trainer->plan.options.check;
+    stats->loss_scale = trainer->scales ? trainer->scale.scale : 0;
+    stats->grad_norm =
+        normed ? sqrt(result.scalars.norm_squared) / (trainer->scales ? stats->loss_scale : 1) : 0;
+    stats->skipped = result.scalars.skip != 0;
+    stats->checkpoint = result.loss.stops >= ASKS_CHECKPOINT;
+    stats->stop = fmod(result.loss.stops, ASKS_CHECKPOINT) > 0;
+    stats->next_targets = result.loss.next_targets;
+    memcpy(trainer->votes, result.loss.votes, sizeof trainer->votes);
+    trainer->voted = trainer->guard.vote != NULL;
 }

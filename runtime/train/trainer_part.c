@@ -19,6 +19,48 @@ static int entry_of(const struct param_group *group, enum trainer_tensor tensor)
     }
 }
 
+/* whole: the buffer has the group's parameters, not this rank's shard of them. */
+struct piece trainer_piece_of(const struct trainer *trainer, int param, bool whole)
+{
+    const struct plan *plan = &trainer->plan;
+    const struct param_group *group = &plan->groups[plan->places[param].group];
+    int64_t start = plan->places[param].offset, end = start + param_elements(&trainer->model->params[param]);
+    int64_t from = whole ? 0 : group->shard_start, to = from + (whole ? group->padded : group->shard);
+    int64_t first = start > from ? start : from, last = end < to ? end : to;
+    if (last <= first)
+        return (struct piece){0};
+    return (struct piece){.first = first - start, .count = last - first, .at = first - from};
+}
+
+struct piece trainer_held_piece(const struct trainer *trainer, int param)
+{
+    return trainer_piece_of(trainer, param, trainer->plan.groups[trainer->plan.places[param].group].resident);
+}
+
+struct piece trainer_shard_piece(const struct trainer *trainer, int param)
+{
+    return trainer_piece_of(trainer, param, false);
+}
+
+void trainer_held(const struct trainer *trainer, int param, int64_t *first, int64_t *count)
+{
+    const struct param_group *group = &trainer->plan.groups[trainer->plan.places[param].group];
+    const struct piece piece =
+        group->local ? trainer_piece_of(trainer, param, group->resident) : (struct piece){0};
+    *first = piece.first;
+    *count = piece.count;
+}
+
+int trainer_check_param(struct trainer *trainer, int param, struct muster_error *err)
+{
+    if (trainer_usable(trainer, err))
+        return -1;
+    if (param < 0 || param >= trainer->model->param_count)
+        return error_set(err, MUSTER_E_INVALID, "parameter %d: the model has %d parameters", param,
+                         trainer->model->param_count);
+    return trainer_settle(trainer, err) ? trainer_break(trainer, err, "gathering for the next step") : 0;
+}
+
 /* Whether the run has such a tensor of the group, on any stage. */
 static bool has_tensor(const struct plan *plan, const struct param_group *group, enum trainer_tensor tensor)
 {
@@ -113,12 +155,6 @@ bool trainer_take_votes(struct trainer *trainer, double votes[TRAINER_VOTES])
     return true;
 }
 
-void trainer_wait_for_readers(const struct trainer *trainer)
-{
-    for (int g = 0; trainer->guard.wait && g < trainer->plan.group_count; g++)
-        trainer->guard.wait(trainer->guard.context, g);
-}
-
 /* Copies between host memory and a part's elements. */
 static int move_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
                      void *out, const void *in, struct muster_error *err)
@@ -167,31 +203,4 @@ void trainer_set_counts(struct trainer *trainer, const struct trainer_counts *co
     if (trainer->scales && counts->scale.scale > 0 && !(trainer->scale_options.fixed > 0))
         trainer->scale = counts->scale;
     trainer->stepped_scale = 0;
-}
-
-static int zero_moment(struct trainer *trainer, int entry, struct muster_error *err)
-{
-    const struct plan_entry *moment = &trainer->plan.entries[entry];
-    struct device_stream *stream = trainer->streams[STREAM_COMPUTE];
-    if (trainer->ops->fill(stream, executor_address(&trainer->parts, entry, 0), 0, moment->bytes))
-        return executor_refused(trainer->ops, trainer->device, err);
-    return trainer->ops->sync(stream, INSTANT_NEVER, err);
-}
-
-int trainer_restart(struct trainer *trainer, struct muster_error *err)
-{
-    struct muster_error local = {0};
-    struct muster_error *e = err ? err : &local;
-    trainer_wait_for_readers(trainer);
-    if (trainer_initialise_again(trainer, e))
-        return -1;
-    for (int g = 0; g < trainer->plan.group_count; g++) {
-        const struct param_group *group = &trainer->plan.groups[g];
-        if ((group->moment1 >= 0 && zero_moment(trainer, group->moment1, e)) ||
-            (group->moment2 >= 0 && zero_moment(trainer, group->moment2, e)))
-            return trainer_break(trainer, e, "clearing the optimizer's state");
-    }
-    trainer->steps = trainer->updates = 0;
-    loss_scale_begin(&trainer->scale_options, &trainer->scale);
-    return 0;
 }

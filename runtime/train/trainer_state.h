@@ -1,4 +1,4 @@
-/* trainer_state.h - the fields of a trainer, for trainer.c and trainer_params.c. */
+/* trainer_state.h - the fields of a trainer, for trainer.c and the files trainer_*.c. */
 #ifndef MUSTER_RUNTIME_TRAIN_TRAINER_STATE_H
 #define MUSTER_RUNTIME_TRAIN_TRAINER_STATE_H
 
@@ -55,6 +55,10 @@ struct piece trainer_shard_piece(const struct trainer *trainer, int param);
 /* This rank's part of a parameter in the buffer that it holds: the shard, or the whole group if it is
  * resident. */
 struct piece trainer_held_piece(const struct trainer *trainer, int param);
+/* whole: in a buffer of the group's parameters, not of this rank's shard of them. */
+struct piece trainer_piece_of(const struct trainer *trainer, int param, bool whole);
+/* Before a parameter is read or set: its number is in range, and gathers for the next step have ended. */
+int trainer_check_param(struct trainer *trainer, int param, struct muster_error *err);
 /* Collective: copies host memory of one stage to all stages. Does nothing if there is one stage. */
 int trainer_share(struct trainer *trainer, int stage, void *values, int64_t bytes, struct muster_error *err);
 /* trainer_stored.c: trainer_fill_params and trainer_set_param for groups that are held in few bits. */
@@ -77,6 +81,12 @@ int trainer_settle(struct trainer *trainer, struct muster_error *err);
 /* Waits until values and moments are no longer read for a checkpoint. Needed before they are written between
  * steps. */
 void trainer_wait_for_readers(const struct trainer *trainer);
+/* Waits for a stream that the plan uses. */
+int trainer_sync_stream(const struct trainer *trainer, int stream, struct instant deadline,
+                        struct muster_error *err);
+/* Copies between host memory and the device, between steps. */
+int trainer_copy(const struct trainer *trainer, void *to, const void *from, int64_t bytes,
+                 struct muster_error *err);
 /* Waits for all streams. */
 int trainer_sync(struct trainer *trainer, struct muster_error *err);
 /* Write a step's values and batch to staging memory. samples: number of samples in all `count` micro-batches.
@@ -84,6 +94,9 @@ int trainer_sync(struct trainer *trainer, struct muster_error *err);
 void trainer_write_input(struct trainer *trainer, const struct trainer_step_values *values);
 void trainer_write_batches(struct trainer *trainer, const struct batch *batch, int count, int64_t samples,
                            bool whole);
+/* Reads a step's results from staging memory. */
+void trainer_read_stats(struct trainer *trainer, const struct trainer_step_values *values,
+                        struct trainer_stats *stats);
 /* trainer_trace.c, around a step: records the step if it was chosen. */
 void trainer_trace_begin(struct trainer *trainer, struct instant start);
 void trainer_trace_end(struct trainer *trainer, const struct trainer_stats *stats);

@@ -36,7 +36,7 @@ CIRCLE_LIMITS = {
     "launcher/config": 1,
     "trainer/run": 1,
     "runtime/plan": 5,
-    "runtime/train": 7,
+    "runtime/train": 1,
 }
 
 
