@@ -70,7 +70,7 @@ int api_prepare(struct muster_trainer *t, struct muster_model *model, const char
     t->shared = api_model_retain(model);
     if (own_model(t, complete, err) < 0 || train_settings_read(settings, "training", &t->config, err) < 0)
         return -1;
-    if (train_plan_options(&t->config, place, &t->model, &t->plan, err) < 0)
+    if (train_plan_options(&t->config, place, &t->model, &t->plan, &t->table, err) < 0)
         return -1;
     t->plan.checkpoint_bytes = api_staging_bytes(t);
     return 0;
@@ -82,6 +82,7 @@ void api_release(struct muster_trainer *t)
     hook_destroy(t->hook); /* no checkpoint is on its way */
     trainer_destroy(t->trainer);
     train_config_free(&t->config);
+    pipe_table_free(&t->table);
     mem_free(t->model.params);
     mem_free(t->model.layers);
     mem_free(t->folder);

@@ -50,6 +50,7 @@ struct muster_trainer {
     struct model model; /* the shared one's, with parameters and layers of its own: settings mark them */
     struct train_config config;
     struct plan_options plan;
+    struct pipe_table table; /* of a file of calls (mesh.schedule); zeroed: none */
     struct trainer *trainer;
     struct api_found_device found;
     struct comm_chosen comm;

@@ -126,7 +126,8 @@ struct train_config {
     int resume_damaged;                  /* TRAIN_DAMAGED_... */
     /* mesh */
     int64_t mesh_pipeline; /* stages */
-    int mesh_schedule;     /* enum pipe_schedule */
+    char *mesh_schedule;   /* name of a pipe_schedule, or a file of calls */
+    int64_t mesh_chunks;   /* parts a stage; 0: as the schedule has */
     char **mesh_cut;       /* layers that begin stages, or "auto" or "even" alone; NULL: auto */
     /* model */
     char *model_path; /* files of parameters; "": values are drawn */

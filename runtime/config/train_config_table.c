@@ -65,11 +65,6 @@ static const char *const recomputes[] = {
     RECOMPUTES(RECOMPUTE_NAME)
 #undef RECOMPUTE_NAME
         NULL};
-static const char *const pipe_schedules[] = {
-#define PIPE_SCHEDULE_TEXT(symbol, name) name,
-    PIPE_SCHEDULES(PIPE_SCHEDULE_TEXT)
-#undef PIPE_SCHEDULE_TEXT
-        NULL};
 static const char *const evaluation_metrics[] = {
 #define EVALUATION_METRIC_NAME(symbol, name) name,
     EVALUATION_METRICS(EVALUATION_METRIC_NAME)

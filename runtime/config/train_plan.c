@@ -3,8 +3,12 @@
 
 #include <limits.h>
 #include <string.h>
+#include <strings.h>
 
+#include "proto/base/buffer.h"
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
 #include "runtime/plan/plan_cut.h"
 
 static struct plan_options plan_of(const struct train_config *c)
@@ -22,7 +26,6 @@ static struct plan_options plan_of(const struct train_config *c)
         .embedding_gradient = (enum embedding_gradient)c->embedding_gradient,
         .recompute = {(enum recompute)c->recompute,
                       c->recompute == RECOMPUTE_EVERY ? (int)c->recompute_every : 0},
-        .schedule = (enum pipe_schedule)c->mesh_schedule,
         .optimizer_memory = c->optimizer_memory ? MEMORY_HOST : MEMORY_DEVICE,
         .average_decay = c->ema_decay,
         .clip = c->clip_norm > 0,
@@ -46,13 +49,105 @@ static int cut_model(const struct train_config *c, struct model *model, const st
 {
     const bool even = is_word(c->mesh_cut, "even"), chosen = even || is_word(c->mesh_cut, "auto");
     const struct plan_cut cut = {.stages = (int)c->mesh_pipeline,
+                                 .chunks = options->chunks,
                                  .even = even,
                                  .names = chosen ? NULL : (const char *const *)c->mesh_cut};
     return plan_cut_model(model, options, &cut, err);
 }
 
+/* ---- mesh.schedule ---- */
+
+/* PIPE_TABLE: it names none. PyTorch's spellings count, too. */
+static enum pipe_schedule schedule_named(const char *text)
+{
+    int schedule = 0;
+    while (schedule < PIPE_TABLE && strcasecmp(text, pipe_schedule_name((enum pipe_schedule)schedule)) != 0)
+        schedule++;
+    return strcasecmp(text, "Interleaved1F1B") ? (enum pipe_schedule)schedule : PIPE_INTERLEAVED;
+}
+
+static int refuse_chunks(const struct train_config *c, struct muster_error *err)
+{
+    if (c->mesh_pipeline == 1)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "mesh.chunks %lld with mesh.pipeline 1: one stage has the whole model; use mesh.pipeline 2 "
+            "or more",
+            (long long)c->mesh_chunks);
+    return error_set(err, MUSTER_E_INVALID,
+                     "mesh.chunks %lld needs mesh.schedule: interleaved, not %s; chunks of a batch are its "
+                     "micro-batches, training.micro_batch",
+                     (long long)c->mesh_chunks, c->mesh_schedule);
+}
+
+/* A table for other stages or parts than those of the settings. */
+static int compare_table(const struct train_config *c, const struct pipe_table *table,
+                         struct muster_error *err)
+{
+    if (table->ranks != c->mesh_pipeline)
+        return error_set(err, MUSTER_E_INVALID, "schedule %s has %d ranks, and mesh.pipeline is %lld",
+                         c->mesh_schedule, table->ranks, (long long)c->mesh_pipeline);
+    if (table->parts % table->ranks)
+        return error_set(err, MUSTER_E_INVALID,
+                         "schedule %s has %d parts, which is no multiple of its %d ranks", c->mesh_schedule,
+                         table->parts, table->ranks);
+    return 0;
+}
+
+static int read_table(const char *path, int parts, struct pipe_table *table, struct muster_error *err)
+{
+    enum { FILE_LIMIT = 64 << 20 };
+    scope_buffer text = {0};
+    if (io_read_file(path, FILE_LIMIT, &text, err) < 0)
+        return -1;
+    return pipe_table_read(path, text.data ? text.data : "", parts, table, err);
+}
+
+static int take_table(const struct train_config *c, struct pipe_table *table, struct muster_error *err)
+{
+    const int64_t parts = c->mesh_chunks * c->mesh_pipeline;
+    const int known = io_exists(c->mesh_schedule, NULL);
+    if (parts > PIPE_PARTS)
+        return error_set(
+            err, MUSTER_E_LIMIT, "mesh.chunks %lld x mesh.pipeline %lld are %lld parts; use at most %d",
+            (long long)c->mesh_chunks, (long long)c->mesh_pipeline, (long long)parts, PIPE_PARTS);
+    if (known == 0)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "mesh.schedule: '%s' is none of 1f1b, gpipe and interleaved, and there is no such file",
+            c->mesh_schedule);
+    return read_table(c->mesh_schedule, (int)parts, table, err) < 0 ? -1 : compare_table(c, table, err);
+}
+
+int train_plan_prove_schedule(const char *path, char *text, size_t size, struct muster_error *err)
+{
+    struct pipe_table table = {0};
+    if (read_table(path, 0, &table, err) < 0)
+        return -1;
+    (void)pipe_table_text(&table, text, size);
+    pipe_table_free(&table);
+    return 0;
+}
+
+static int choose_schedule(const struct train_config *c, struct plan_options *options,
+                           struct pipe_table *table, struct muster_error *err)
+{
+    options->schedule = schedule_named(c->mesh_schedule);
+    const bool several = options->schedule >= PIPE_INTERLEAVED && c->mesh_pipeline > 1;
+    if (c->mesh_chunks > 1 && !several)
+        return refuse_chunks(c, err);
+    options->chunks = c->mesh_chunks ? (int)c->mesh_chunks : several ? 2 : 1;
+    if (options->schedule != PIPE_TABLE)
+        return 0;
+    if (take_table(c, table, err) < 0)
+        return -1;
+    options->chunks = table->parts / table->ranks;
+    options->table = table;
+    return 0;
+}
+
 int train_plan_options(const struct train_config *c, const struct train_place *place, struct model *model,
-                       struct plan_options *plan, struct muster_error *err)
+                       struct plan_options *plan, struct pipe_table *table, struct muster_error *err)
 {
     struct plan_options options = plan_of(c);
     options.rank = place->rank;
@@ -67,7 +162,8 @@ int train_plan_options(const struct train_config *c, const struct train_place *p
         return error_wrap(err, "training.no_decay");
     const struct mesh_wish wish = {options.strategy, c->mesh_pipeline, c->replicas, place->world_size,
                                    place->local_size};
-    if (cut_model(c, model, &options, err) < 0 || mesh_choose(&wish, &options.mesh, err) < 0)
+    if (choose_schedule(c, &options, table, err) < 0 || cut_model(c, model, &options, err) < 0 ||
+        mesh_choose(&wish, &options.mesh, err) < 0)
         return -1;
     const struct train_batch batch = train_config_batch(c, place->rank, place->world_size);
     const int64_t micro_batches = train_batch_micro_batches(&batch);

@@ -47,6 +47,7 @@ static const char *const elsewhere[] = {
     "training.stage_moments",
     "mesh.pipeline", /* the fingerprint tells of it */
     "mesh.schedule",
+    "mesh.chunks",
     "mesh.cut",
 };
 /* Settings that determine the order of the samples. */

@@ -52,7 +52,7 @@ struct writer writer_begin(const char *name_format, ...)
     va_start(args, name_format);
     (void)vsnprintf(w.model->name, sizeof w.model->name, name_format, args);
     va_end(args);
-    w.model->stages = 1;
+    w.model->parts = 1;
     return w;
 }
 

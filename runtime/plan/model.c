@@ -157,15 +157,14 @@ static int check_lookup(const struct model *model, int index, struct muster_erro
 static int check_layer(const struct model *model, int index, struct muster_error *err)
 {
     const struct layer_desc *layer = &model->layers[index];
-    int before = index > 0 ? model->layers[index - 1].stage : 0;
+    int before = index > 0 ? model->layers[index - 1].part : 0;
     if (!layer->ops || !layer->ops->sizes)
         return error_set(err, MUSTER_E_INVALID, "layer %d (%s) has no operations", index, layer->name);
-    if (layer->stage < before || layer->stage > before + 1 || layer->stage >= model->stages ||
-        (index == 0 && layer->stage != 0))
-        return error_set(
-            err, MUSTER_E_INVALID,
-            "layer %d (%s) is on stage %d after stage %d of %d; stages are runs of layers in order", index,
-            layer->name, layer->stage, before, model->stages);
+    if (layer->part < before || layer->part > before + 1 || layer->part >= model->parts ||
+        (index == 0 && layer->part != 0))
+        return error_set(err, MUSTER_E_INVALID,
+                         "layer %d (%s) is in part %d after part %d of %d; parts are runs of layers in order",
+                         index, layer->name, layer->part, before, model->parts);
     if (layer->source_count < 0 || layer->source_count > LAYER_SOURCES)
         return error_set(err, MUSTER_E_INVALID, "layer %d (%s) has %d sources; the most is %d", index,
                          layer->name, layer->source_count, LAYER_SOURCES);
@@ -177,11 +176,11 @@ static int check_layer(const struct model *model, int index, struct muster_error
             return error_set(err, MUSTER_E_INVALID,
                              "layer %d (%s) has layer %d as its source, which does not come before it", index,
                              layer->name, source);
-        if (model->layers[source].stage < layer->stage - 1)
+        if (model->layers[source].part < layer->part - 1)
             return error_set(
                 err, MUSTER_E_INVALID,
-                "layer %d (%s) on stage %d reads layer %s of stage %d; only the stage before can be read",
-                index, layer->name, layer->stage, model->layers[source].name, model->layers[source].stage);
+                "layer %d (%s) of part %d reads layer %s of part %d; only the part before can be read", index,
+                layer->name, layer->part, model->layers[source].name, model->layers[source].part);
     }
     return 0;
 }
@@ -192,9 +191,9 @@ int model_check(const struct model *model, struct muster_error *err)
         return error_set(err, MUSTER_E_INVALID,
                          "model %s has %d parameters and %d layers; it needs one of each", model->name,
                          model->param_count, model->layer_count);
-    if (model->stages < 1 || model->stages > model->layer_count)
-        return error_set(err, MUSTER_E_INVALID, "model %s has %d pipeline stages for %d layers; use 1 to %d",
-                         model->name, model->stages, model->layer_count, model->layer_count);
+    if (model->parts < 1 || model->parts > model->layer_count)
+        return error_set(err, MUSTER_E_INVALID, "model %s has %d parts for %d layers; use 1 to %d",
+                         model->name, model->parts, model->layer_count, model->layer_count);
     if (check_inputs(model, err) < 0)
         return -1;
     for (int i = 0; i < model->param_count; i++)
@@ -207,10 +206,9 @@ int model_check(const struct model *model, struct muster_error *err)
         if (check_layer(model, i, err) < 0 || check_layer_params(model, i, used, err) < 0 ||
             (model->layers[i].lookup && check_lookup(model, i, err) < 0))
             return -1;
-    if (model->layers[model->layer_count - 1].stage != model->stages - 1)
-        return error_set(err, MUSTER_E_INVALID,
-                         "model %s declares %d stages but its last layer is on stage %d", model->name,
-                         model->stages, model->layers[model->layer_count - 1].stage);
+    if (model->layers[model->layer_count - 1].part != model->parts - 1)
+        return error_set(err, MUSTER_E_INVALID, "model %s declares %d parts but its last layer is in part %d",
+                         model->name, model->parts, model->layers[model->layer_count - 1].part);
     for (int i = 0; i < model->param_count; i++)
         if (!used[i])
             return error_set(err, MUSTER_E_INVALID, "parameter %d (%s) is used by no layer", i,

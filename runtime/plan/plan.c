@@ -11,6 +11,58 @@ enum { PREFETCH_LIMIT = 64, MICRO_BATCH_LIMIT = 1 << 16, CALL_LIMIT = 1 << 18, T
 
 /* ---- options ---- */
 
+/* A table that was read from a file belongs to a number of stages, parts and micro-batches. */
+static int check_table(const struct model *model, const struct plan_options *o, struct muster_error *err)
+{
+    const struct pipe_table *t = o->table;
+    const int stages = o->mesh.side[SIDE_PIPELINE];
+    if (!t || t->forward_only)
+        return error_set(err, MUSTER_E_INVALID, "schedule table of a pipeline, and no table");
+    if (t->ranks != stages || t->parts != model->parts)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "the schedule has %d ranks and %d parts, but the mesh %d stages and model %s %d parts: "
+            "set mesh.pipeline and mesh.chunks, or use another schedule",
+            t->ranks, t->parts, stages, model->name, model->parts);
+    if (t->micros != o->micro_batches && o->train)
+        return error_set(err, MUSTER_E_INVALID,
+                         "the schedule has %d micro-batches, and a step has %d: set training.global_batch or "
+                         "training.micro_batch, or use another schedule",
+                         t->micros, o->micro_batches);
+    if (pipe_is_split(t))
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "the schedule splits backwards into inputs (I) and weights (W), which would cost 1.5 "
+            "of one: use a schedule with whole backwards (B)");
+    if (!pipe_is_loop(t))
+        return error_set(err, MUSTER_E_UNSUPPORTED,
+                         "the schedule places the parts in another way than part g on rank g %% %d: use a "
+                         "schedule that goes round the ranks",
+                         stages);
+    return 0;
+}
+
+static int check_parts(const struct model *model, const struct plan_options *o, struct muster_error *err)
+{
+    const int stages = o->mesh.side[SIDE_PIPELINE], chunks = o->chunks > 1 ? o->chunks : 1;
+    if ((unsigned)o->schedule >= PIPE_SCHEDULE_COUNT)
+        return error_set(err, MUSTER_E_INVALID, "schedule %d of a pipeline is unknown", (int)o->schedule);
+    if ((int64_t)stages * chunks > PIPE_PARTS)
+        return error_set(err, MUSTER_E_LIMIT, "%d pipeline stages of %d parts; use at most %d parts", stages,
+                         chunks, PIPE_PARTS);
+    if (chunks > 1 && o->schedule != PIPE_INTERLEAVED && o->schedule != PIPE_TABLE)
+        return error_set(err, MUSTER_E_INVALID, "%d parts on each stage need schedule interleaved, not %s",
+                         chunks, pipe_schedule_name(o->schedule));
+    if (stages * chunks != model->parts && chunks == 1)
+        return error_set(err, MUSTER_E_INVALID, "the mesh has %d pipeline stages but model %s is cut into %d",
+                         stages, model->name, model->parts);
+    if (stages * chunks != model->parts)
+        return error_set(err, MUSTER_E_INVALID,
+                         "the mesh has %d pipeline stages of %d parts but model %s is cut into %d", stages,
+                         chunks, model->name, model->parts);
+    return o->schedule == PIPE_TABLE ? check_table(model, o, err) : 0;
+}
+
 static int check_mesh(const struct model *model, const struct plan_options *o, struct muster_error *err)
 {
     const struct mesh mesh = o->mesh;
@@ -31,13 +83,8 @@ static int check_mesh(const struct model *model, const struct plan_options *o, s
                          mesh_text(mesh, text, sizeof text), ranks, world);
     if (o->rank < 0 || o->rank >= world)
         return error_set(err, MUSTER_E_INVALID, "rank %d is not in a world of %d", o->rank, world);
-    if (stages != model->stages)
-        return error_set(err, MUSTER_E_INVALID, "the mesh has %d pipeline stages but model %s is cut into %d",
-                         stages, model->name, model->stages);
-    if ((unsigned)o->schedule >= PIPE_SCHEDULE_COUNT)
-        return error_set(err, MUSTER_E_INVALID, "schedule %d of a pipeline is unknown", (int)o->schedule);
-    if (stages > PLAN_STAGES)
-        return error_set(err, MUSTER_E_LIMIT, "%d pipeline stages; use at most %d", stages, PLAN_STAGES);
+    if (check_parts(model, o, err) < 0)
+        return -1;
     if (replicas > 1 && shards > 1 && o->strategy != STRATEGY_HYBRID_SHARD)
         return error_set(err, MUSTER_E_INVALID,
                          "mesh with replicate %d and shard %d needs HYBRID_SHARD, not %s", replicas, shards,
@@ -125,7 +172,7 @@ static int check_embedding(const struct plan_options *o, struct muster_error *er
                          (int)o->embedding_gradient);
     if (o->embedding_gradient != EMBEDDING_ROWS)
         return 0;
-    if (o->mesh.side[SIDE_PIPELINE] > 1 || o->compression != COMPRESSION_NONE)
+    if (o->mesh.side[SIDE_PIPELINE] > 1 || o->chunks > 1 || o->compression != COMPRESSION_NONE)
         return error_set(
             err, MUSTER_E_UNSUPPORTED,
             "gradients of embeddings as rows with %d pipeline stages%s; they need one stage and no "
@@ -204,6 +251,19 @@ static void set_traits(struct plan_builder *b)
             b->stream_clock[s].reached[other] = -1;
 }
 
+/* Parts of an evaluation go forward alone. */
+static void make_table(struct plan_builder *b)
+{
+    const struct plan_options *o = b->options;
+    b->table = o->table;
+    if (o->schedule == PIPE_TABLE && o->train)
+        return;
+    b->table = &b->made_table;
+    const enum pipe_schedule schedule = b->model->parts > 1 ? o->schedule : PIPE_1F1B;
+    b->failed = pipe_table_make(schedule, o->mesh.side[SIDE_PIPELINE], o->chunks, o->micro_batches, o->train,
+                                &b->made_table, b->err);
+}
+
 /* ---- buffers that live for the whole run ---- */
 
 static int add_state(struct plan_builder *b, int g, enum plan_kind kind, enum memory_class memory,
@@ -220,12 +280,6 @@ static int add_state(struct plan_builder *b, int g, enum plan_kind kind, enum me
     b->plan->entries[entry].group = g;
     b->plan->entries[entry].checkpointed = true;
     return entry;
-}
-
-int64_t plan_held_bytes(const struct plan *plan, const struct param_group *group, int64_t elements)
-{
-    return group->stored != STORED_PLAIN ? stored_bytes(group->stored, elements)
-                                         : elements * dtype_size(plan->options.param_dtype);
 }
 
 static void add_parameters(struct plan_builder *b)
@@ -361,6 +415,12 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
         hash = hash_ints(hash, (const int[]){(int)o->param_dtype, (int)o->reduce_dtype, o->check}, 3);
     if (o->schedule != PIPE_1F1B)
         hash = hash_ints(hash, (const int[]){(int)o->schedule}, 1);
+    if (o->chunks > 1)
+        hash = hash_ints(hash, (const int[]){o->chunks}, 1);
+    for (int i = 0; o->schedule == PIPE_TABLE && i < o->table->first[o->table->ranks]; i++)
+        hash = hash_ints(
+            hash, (const int[]){o->table->calls[i].phase, o->table->calls[i].part, o->table->calls[i].micro},
+            3);
     if (o->chunk_bytes)
         hash = text_hash(hash, &o->chunk_bytes, sizeof o->chunk_bytes);
     if (o->embedding_gradient != EMBEDDING_AUTO)
@@ -391,7 +451,7 @@ static void hash_plan(struct plan_builder *b)
     uint64_t hash = hash_asked(TEXT_HASH_START, b->model, &plan->options);
     b->plan->asked = hash;
     for (int l = 0; l < b->model->layer_count; l++)
-        b->plan->asked = hash_ints(b->plan->asked, &b->model->layers[l].stage, 1);
+        b->plan->asked = hash_ints(b->plan->asked, &b->model->layers[l].part, 1);
     for (int p = 0; p < b->model->param_count; p++) {
         hash = hash_ints(hash, &plan->places[p].group, 1);
         hash = text_hash(hash, &plan->places[p].offset, sizeof plan->places[p].offset);
@@ -407,6 +467,7 @@ static void hash_plan(struct plan_builder *b)
 /* clang-format off */
 static void (*const phases[])(struct plan_builder *b) = {
     /* buffers */
+    make_table,
     plan_reserve,
     plan_cut_groups,
     plan_cut_segments,
@@ -437,11 +498,12 @@ static void (*const phases[])(struct plan_builder *b) = {
 
 static void free_builder(struct plan_builder *b)
 {
-    void *const owned[] = {b->layers,         b->groups,  b->classes,      b->steps, b->gathers,
-                           b->edges,          b->out,     b->saved,        b->dout,  b->batch,
-                           b->consumers_left, b->written, b->entry_states, b->clocks};
+    void *const owned[] = {b->layers,       b->groups, b->classes, b->steps,    b->gathers,        b->edges,
+                           b->out,          b->saved,  b->dout,    b->batch,    b->consumers_left, b->written,
+                           b->entry_states, b->clocks, b->writers, b->call_step};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         mem_free(owned[i]);
+    pipe_table_free(&b->made_table);
 }
 
 int plan_build(const struct model *model, const struct plan_options *options, struct plan *plan,
@@ -451,6 +513,7 @@ int plan_build(const struct model *model, const struct plan_options *options, st
         return -1;
     struct plan made = {.options = *options};
     made.options.world_size = mesh_size(options->mesh);
+    made.options.chunks = options->chunks > 1 ? options->chunks : 1;
     made.options.param_dtype = is_narrow(options->param_dtype) ? options->param_dtype : options->dtype;
     made.options.reduce_dtype = is_narrow(options->reduce_dtype) ? options->reduce_dtype : options->dtype;
     struct plan_builder b = {.model = model, .options = &made.options, .plan = &made, .err = err};

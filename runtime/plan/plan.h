@@ -27,6 +27,7 @@
 #include "runtime/device/device.h"
 #include "runtime/plan/mesh.h"
 #include "runtime/plan/model.h"
+#include "runtime/plan/pipe.h"
 
 /* ---- options ---- */
 
@@ -111,18 +112,6 @@ enum embedding_gradient {
 };
 const char *embedding_gradient_name(enum embedding_gradient gradient);
 
-/* The order of the micro-batches on the stages of a pipeline. symbol, name. */
-#define PIPE_SCHEDULES(X)                                                                                    \
-    X(PIPE_1F1B, "1f1b")   /* a stage keeps as many micro-batches as there are stages to the end */          \
-    X(PIPE_GPIPE, "gpipe") /* all go forward, then back from the last micro-batch */
-enum pipe_schedule {
-#define PIPE_SCHEDULE_ENUM(symbol, name) symbol,
-    PIPE_SCHEDULES(PIPE_SCHEDULE_ENUM)
-#undef PIPE_SCHEDULE_ENUM
-        PIPE_SCHEDULE_COUNT
-};
-const char *pipe_schedule_name(enum pipe_schedule schedule);
-
 enum compression { COMPRESSION_NONE, COMPRESSION_TOPK };
 
 struct plan_options {
@@ -149,8 +138,13 @@ struct plan_options {
     enum memory_class optimizer_memory; /* memory of the moments and averages: MEMORY_DEVICE or MEMORY_HOST */
     double average_decay;               /* decay of the parameters' moving average; 0: no average is kept */
     struct recompute_options recompute;
-    enum pipe_schedule schedule; /* where there are several stages */
-    int64_t chunk_bytes;         /* chunk size of layers (layer_context); 0: each layer's choice */
+    /* Where there are several stages. chunks: parts of the model on each of them, above 1 for
+     * PIPE_INTERLEAVED alone; 0: 1. table: of PIPE_TABLE, as pipe_table_read gives it; the caller keeps it as
+     * long as the plan. */
+    enum pipe_schedule schedule;
+    int chunks;
+    const struct pipe_table *table;
+    int64_t chunk_bytes; /* chunk size of layers (layer_context); 0: each layer's choice */
     enum embedding_gradient embedding_gradient;
     enum compression compression;
     double topk_ratio;
@@ -283,19 +277,25 @@ enum op_kind {
 };
 const char *op_kind_name(enum op_kind kind);
 
-/* Transfers between pipeline stages have streams of their own, a stream for each direction. So a transfer
- * waits neither for a transfer in the other direction nor for a gather. A plan of one stage does not use
- * them. */
+/* Transfers between pipeline stages have streams of their own, by direction and by the pair of neighbours: a
+ * stage's transfers with the stage before and with the next one never share a stream. So a transfer waits
+ * neither for a transfer with another stage or direction nor for a gather. Pairs that begin with an even
+ * stage have the first stream of a direction, pairs with an odd one the second. The pair of the last stage
+ * and the first one, for several parts a stage, has the third. A plan of one stage does not use them. */
 enum stream_id {
     STREAM_COMPUTE,
     STREAM_GATHER,
     STREAM_REDUCE,
     STREAM_ACTIVATIONS,
     STREAM_GRADIENTS,
+    STREAM_ACTIVATIONS_ODD,
+    STREAM_GRADIENTS_ODD,
+    STREAM_ACTIVATIONS_LAST,
+    STREAM_GRADIENTS_LAST,
     STREAM_COUNT
 };
 const char *stream_name(enum stream_id stream);
-enum { OP_WAITS = 8, PLAN_TIES = 8, PLAN_STAGES = 64 };
+enum { OP_WAITS = STREAM_COUNT - 1, PLAN_TIES = 8, PLAN_STAGES = PIPE_PARTS };
 
 /* clang-format off */
 /* Buffers are indices into plan.entries, -1 for none; offsets are in bytes from the buffer's start.
@@ -365,10 +365,10 @@ struct plan {
     int entry_count;
     struct schedule_op *ops; /* one optimizer step */
     int op_count;
-    /* Index of the first backward op; op_count in a plan that only evaluates. The earlier ops without a
-     * micro-batch or of the first micro-batch prepare and run a forward. Run alone, with the loss layer in
-     * mode LAYER_EVAL, they evaluate a loss; the loss layer's work is large enough. Among several stages the
-     * last one has the loss. */
+    /* Index of the first backward op after all forwards of the first micro-batch; op_count in a plan that
+     * only evaluates. The earlier ops without a micro-batch or of the first micro-batch prepare and run a
+     * forward. Run alone, with the loss layer in mode LAYER_EVAL, they evaluate a loss; the loss layer's work
+     * is large enough. Among several stages the last one has the loss. */
     int first_backward;
     /* Entries by their role; loss and scalars are COMM memory, staging is PINNED. */
     int scalars, loss;
@@ -391,6 +391,11 @@ int plan_build(const struct model *model, const struct plan_options *options, st
                struct muster_error *err);
 void plan_free(struct plan *plan); /* accepts NULL and a zeroed plan */
 
+/* The stage that has a part of the model. */
+static inline int plan_stage_of(struct mesh mesh, int part)
+{
+    return part % mesh.side[SIDE_PIPELINE];
+}
 /* The group's first stage, which counts it where others only hold a copy. */
 int plan_first_stage(const struct param_group *group);
 bool plan_is_tied(const struct param_group *group);                     /* several stages hold it */

@@ -53,10 +53,10 @@ static int find_layer(const struct model *model, const char *name)
     return -1;
 }
 
-static int cut_by_name(const struct model *model, const struct plan_cut *cut, int *first,
+static int cut_by_name(const struct model *model, const struct plan_cut *cut, int parts, int *first,
                        struct muster_error *err)
 {
-    int stages = 1;
+    int named = 1;
     for (int i = 0; cut->names[i]; i++) {
         char layers[512];
         const int layer = find_layer(model, cut->names[i]);
@@ -73,14 +73,17 @@ static int cut_by_name(const struct model *model, const struct plan_cut *cut, in
         if (i > 0 && layer <= find_layer(model, cut->names[i - 1]))
             return error_set(err, MUSTER_E_INVALID, "mesh.cut is not in the order of layers: %s before %s",
                              cut->names[i - 1], cut->names[i]);
-        if (stages < cut->stages)
-            first[stages] = layer;
-        stages++;
+        if (named < parts)
+            first[named] = layer;
+        named++;
     }
-    return stages == cut->stages
-               ? 0
-               : error_set(err, MUSTER_E_INVALID, "mesh.cut makes %d stages, mesh.pipeline is %d", stages,
-                           cut->stages);
+    if (named == parts)
+        return 0;
+    return cut->chunks > 1 ? error_set(err, MUSTER_E_INVALID,
+                                       "mesh.cut makes %d parts, mesh.pipeline %d x mesh.chunks %d are %d",
+                                       named, cut->stages, cut->chunks, parts)
+                           : error_set(err, MUSTER_E_INVALID, "mesh.cut makes %d stages, mesh.pipeline is %d",
+                                       named, cut->stages);
 }
 
 /* ---- choice ---- */
@@ -113,10 +116,10 @@ static void cut_by_time(int layers, int stages, const double *seconds, double *b
 }
 
 static int cut_by_choice(const struct model *model, const struct plan_options *options,
-                         const struct plan_cut *cut, int *first, struct muster_error *err)
+                         const struct plan_cut *cut, int parts, int *first, struct muster_error *err)
 {
     const int layers = model->layer_count;
-    const size_t cells = (size_t)layers * (size_t)cut->stages;
+    const size_t cells = (size_t)layers * (size_t)parts;
     scope_free double *seconds = mem_calloc((size_t)layers, sizeof *seconds);
     scope_free double *best = mem_calloc(cells, sizeof *best);
     scope_free int *end = mem_calloc(cells, sizeof *end);
@@ -126,29 +129,38 @@ static int cut_by_choice(const struct model *model, const struct plan_options *o
         memcpy(seconds, cut->seconds, (size_t)layers * sizeof *seconds);
     else if (plan_layer_seconds(model, options, seconds, err) < 0)
         return -1;
-    cut_by_time(layers, cut->stages, seconds, best, end, first);
+    cut_by_time(layers, parts, seconds, best, end, first);
     return 0;
 }
 
 int plan_cut_model(struct model *model, const struct plan_options *options, const struct plan_cut *cut,
                    struct muster_error *err)
 {
-    int first[PLAN_STAGES + 1] = {0};
-    const int most = model->layer_count < PLAN_STAGES ? model->layer_count : PLAN_STAGES;
+    int first[PIPE_PARTS + 1] = {0};
+    const int most = model->layer_count < PIPE_PARTS ? model->layer_count : PIPE_PARTS;
+    const int chunks = cut->chunks > 1 ? cut->chunks : 1;
     if (cut->stages < 1 || cut->stages > most)
         return error_set(err, MUSTER_E_INVALID, "mesh.pipeline %d for a model of %d layers; use 1 to %d",
                          cut->stages, model->layer_count, most);
-    if (cut->names && cut_by_name(model, cut, first, err) < 0)
+    const int64_t wanted = (int64_t)chunks * cut->stages;
+    const int parts = wanted > most ? most : (int)wanted;
+    if (wanted > most)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "mesh.chunks %d x mesh.pipeline %d are %lld parts of a model of %d layers; use at most "
+            "%d parts",
+            chunks, cut->stages, (long long)wanted, model->layer_count, most);
+    if (cut->names && cut_by_name(model, cut, parts, first, err) < 0)
         return -1;
-    for (int s = 0; cut->even && !cut->names && s < cut->stages; s++)
-        first[s] = (int)((int64_t)model->layer_count * s / cut->stages);
-    if (!cut->names && !cut->even && cut->stages > 1 && cut_by_choice(model, options, cut, first, err) < 0)
+    for (int s = 0; cut->even && !cut->names && s < parts; s++)
+        first[s] = (int)((int64_t)model->layer_count * s / parts);
+    if (!cut->names && !cut->even && parts > 1 && cut_by_choice(model, options, cut, parts, first, err) < 0)
         return -1;
-    model->stages = cut->stages;
-    for (int l = 0, stage = 0; l < model->layer_count; l++) {
-        while (stage + 1 < cut->stages && first[stage + 1] <= l)
-            stage++;
-        model->layers[l].stage = stage;
+    model->parts = parts;
+    for (int l = 0, part = 0; l < model->layer_count; l++) {
+        while (part + 1 < parts && first[part + 1] <= l)
+            part++;
+        model->layers[l].part = part;
     }
     return 0;
 }

@@ -2,10 +2,10 @@
  * shard by parameter class.
  *
  * A piece is the smallest unit that stays together: the parameters of one unit that are equally trainable
- * and used by the same stages. Pieces that successive layers use merge up to group_bytes. A piece that is
- * used from several places (tied embeddings, also across stages) stays alone, so that its long lifetime keeps
- * no other memory. Parameters that every rank keeps whole are pieces apart, which merge with each other only;
- * so are running statistics. */
+ * and used by the same parts of the model. Pieces that successive layers use merge up to group_bytes. A piece
+ * that is used from several places (tied embeddings, also across stages) stays alone, so that its long
+ * lifetime keeps no other memory. Parameters that every rank keeps whole are pieces apart, which merge with
+ * each other only; so are running statistics. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ enum { GROUP_ALIGNMENT = 64 }; /* bytes */
 
 struct piece {
     int unit, first_layer, first_param;
-    uint64_t stages;
+    uint64_t parts; /* of the model, in bits: those that use it */
     bool trainable, whole, statistic, alone;
     enum stored stored;
     int64_t bytes;
@@ -28,7 +28,7 @@ struct piece {
 /* How a parameter is used. */
 struct use {
     int first_layer, piece;
-    uint64_t stages;
+    uint64_t parts;
 };
 
 static void collect_uses(const struct plan_builder *b, struct use *uses)
@@ -37,19 +37,18 @@ static void collect_uses(const struct plan_builder *b, struct use *uses)
     for (int p = 0; p < model->param_count; p++)
         uses[p] = (struct use){.first_layer = -1, .piece = -1};
     for (int l = 0; l < model->layer_count; l++) {
-        int stage = model->layers[l].stage;
         for (int i = 0; i < model->layers[l].param_count; i++) {
             struct use *use = &uses[model->layers[l].param[i]];
             if (use->first_layer < 0)
                 use->first_layer = l;
-            use->stages |= UINT64_C(1) << stage;
+            use->parts |= UINT64_C(1) << model->layers[l].part;
         }
     }
 }
 
-static bool several(uint64_t stages)
+static bool several(uint64_t bits)
 {
-    return stages & (stages - 1);
+    return bits & (bits - 1);
 }
 
 static bool kept_whole(const struct plan_builder *b, int param)
@@ -67,18 +66,18 @@ static int piece_of(const struct plan_builder *b, const struct use *use, int par
     for (int i = *count - 1; i >= 0; i--)
         if (pieces[i].unit == desc->unit && pieces[i].trainable == desc->trainable &&
             pieces[i].whole == whole && pieces[i].statistic == !!desc->statistic &&
-            pieces[i].stored == desc->stored && pieces[i].stages == use->stages)
+            pieces[i].stored == desc->stored && pieces[i].parts == use->parts)
             return i;
     pieces[*count] = (struct piece){
         .unit = desc->unit,
-        .stages = use->stages,
+        .parts = use->parts,
         .first_layer = use->first_layer,
         .first_param = param,
         .trainable = desc->trainable,
         .whole = whole,
         .statistic = desc->statistic != PARAM_LEARNED,
         .stored = desc->stored,
-        .alone = several(use->stages),
+        .alone = several(use->parts),
         .group = -1,
     };
     return (*count)++;
@@ -124,7 +123,7 @@ static int merge_pieces(const struct plan_builder *b, struct piece *const *order
     struct {
         bool begun;
         int group;
-        uint64_t stages;
+        uint64_t parts;
         int64_t filled;
     } open[8 * STORED_KIND_COUNT] = {0}; /* indexed by t below */
     for (int i = 0; i < count; i++) {
@@ -134,10 +133,10 @@ static int merge_pieces(const struct plan_builder *b, struct piece *const *order
             continue;
         }
         int t = piece->trainable + 2 * piece->whole + 4 * piece->statistic + 8 * (int)piece->stored;
-        if (!open[t].begun || open[t].stages != piece->stages || open[t].filled + piece->bytes > target) {
+        if (!open[t].begun || open[t].parts != piece->parts || open[t].filled + piece->bytes > target) {
             open[t].begun = true;
             open[t].group = groups++;
-            open[t].stages = piece->stages;
+            open[t].parts = piece->parts;
             open[t].filled = 0;
         }
         piece->group = open[t].group;
@@ -146,17 +145,27 @@ static int merge_pieces(const struct plan_builder *b, struct piece *const *order
     return groups;
 }
 
+static uint64_t stages_of(const struct plan_builder *b, uint64_t parts)
+{
+    uint64_t stages = 0;
+    for (int part = 0; part < b->model->parts; part++)
+        if (parts >> part & 1)
+            stages |= UINT64_C(1) << plan_stage_of(b->options->mesh, part);
+    return stages;
+}
+
 static void start_group(struct plan_builder *b, int index, const struct piece *piece, int shard_size)
 {
     struct param_group *group = &b->plan->groups[index];
+    const uint64_t stages = stages_of(b, piece->parts);
     *group = (struct param_group){
         .trainable = piece->trainable,
         .whole = piece->whole,
         .statistic = piece->statistic,
         .stored = piece->stored,
-        .stages = piece->stages,
+        .stages = stages,
         .shard_size = shard_size,
-        .local = piece->stages >> b->place.at[SIDE_PIPELINE] & 1,
+        .local = stages >> b->place.at[SIDE_PIPELINE] & 1,
         .param = -1,
         .master = -1,
         .grad = -1,
@@ -237,6 +246,12 @@ static void list_ties(struct plan_builder *b)
         }
         plan->ties[plan->tie_count++] = group->stages;
     }
+}
+
+int64_t plan_held_bytes(const struct plan *plan, const struct param_group *group, int64_t elements)
+{
+    return group->stored != STORED_PLAIN ? stored_bytes(group->stored, elements)
+                                         : elements * dtype_size(plan->options.param_dtype);
 }
 
 int plan_first_stage(const struct param_group *group)

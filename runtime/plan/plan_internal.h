@@ -38,6 +38,7 @@ enum step_phase { PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD };
 struct plan_step {
     enum step_phase phase;
     int layer, micro;
+    int call;                 /* of a part, counted over the stage's calls in the table */
     int op;                   /* position in the schedule once emitted */
     int gather[LAYER_GROUPS]; /* index of the gather whose slot holds the layer's i-th group; -1: no gather */
 };
@@ -46,12 +47,13 @@ struct plan_step {
 struct plan_layer {
     struct layer_sizes sizes; /* in mode LAYER_TRAIN, or LAYER_EVAL if the plan is not for training */
     int64_t forward_work, evaluation_work, recompute_work;
+    int stage;       /* that has it */
     bool local;      /* on this rank's stage */
     bool loss;       /* ends in a loss: has no output */
     bool needs_grad; /* it or a layer before it has a trainable parameter: it has a backward */
     bool trainable;  /* it has a trainable parameter itself */
     bool used;       /* some layer reads its output */
-    bool used_next;  /* a layer of the next stage reads its output */
+    bool used_next;  /* a layer of the next part, which is on another stage, reads its output */
     bool recompute;  /* its saved memory is formed again in backward, */
     bool keeps_last; /* but not in the last micro-batch */
     int group[LAYER_GROUPS], group_count;
@@ -88,18 +90,23 @@ struct plan_reduced {
 /* State of one group while the schedule is emitted. */
 struct plan_group_state {
     int slot_class;
-    int backward_steps; /* backward calls that write its gradient in one micro-batch */
+    int backward_steps; /* backward calls of layers that write its gradient, over the stage's parts */
+    int turns;          /* parts of the stage with such calls, times the micro-batches */
     int rows_layer;     /* the lookup whose gradient is exchanged as rows; -1 none */
-    int backward_left;  /* backward steps left in the present micro-batch; 0 if no step has been emitted */
-    int grad;           /* entry that gradients go to now; -1 none */
-    int reduced;        /* operations emitted when its gradient was complete, reductions included */
-    int feedback;       /* entry with the residual of compression; -1 none */
-    int wide;           /* entry with its widened parameters; -1 none */
+    int backward_left;  /* backward steps left in the present part and micro-batch; 0 if no step has been
+                           emitted */
+    int turn,
+        micro; /* the present part and micro-batch among those that write its gradient, from 0; its number */
+    int grad;  /* entry that gradients go to now; -1 none */
+    int reduced;                /* operations emitted when its gradient was complete, reductions included */
+    int feedback;               /* entry with the residual of compression; -1 none */
+    int wide;                   /* entry with its widened parameters; -1 none */
     int wide_gather, wide_step; /* the gather that they came from, -1 none; the last call that used them */
     struct plan_reduced rounded;
 };
 
-/* A ring of buffers for data that crosses a stage boundary; entry of micro-batch m is first + m % count. */
+/* Buffers for the output of a layer, or for its gradient, that crosses a stage boundary. Calls take them in
+ * turn; a buffer is free after the backward call that reads it last. */
 struct plan_edge_ring {
     int first, count;
 };
@@ -111,9 +118,10 @@ struct plan_edge {
 struct plan_entry_state {
     struct plan_clock read, write; /* last op of each stream that used it */
     bool transient;                /* lives from its first to its last operation */
-    bool busy;                     /* a gradient slot in use */
+    bool busy;                     /* a gradient slot or a buffer of an edge in use */
     int holder;                    /* PLAN_REDUCE: the group whose reduction it holds; -1 none */
     int released;                  /* op that freed it: the oldest is taken first */
+    int next;                      /* PLAN_EDGE: the next buffer of its ring */
 };
 
 struct plan_builder {
@@ -140,8 +148,12 @@ struct plan_builder {
     struct plan_group_state *groups;
     struct slot_class *classes;
     int class_count;
+    const struct pipe_table *table;
+    struct pipe_table made_table; /* made from the options; zeroed: the table is the caller's */
     struct plan_step *steps;
     int step_count;
+    int *call_step; /* [calls of the stage + 1] first step of each */
+    int sent[2];    /* calls of the neighbours whose activations, or gradients, have been received */
     struct plan_gather *gathers;
     int gather_count, gathers_issued;
     int gathers_carried;     /* number of first gathers, emitted at the end of the step for the next step */
@@ -150,7 +162,8 @@ struct plan_builder {
     int *consumers_left;     /* [layer * micro_batches + micro] calls whose backward is still to come */
     int *batch;              /* [micro_batches] */
     bool reads_batch;        /* a layer of this stage reads the batch */
-    int *written;            /* [param] last micro-batch that wrote its gradient, -1 */
+    int *written;            /* [param] last call of a part that wrote its gradient, -1 */
+    int *writers;            /* [group * parts + part] layers whose backward writes the group's gradient */
     int stall;               /* op that the next layer call waits for (no overlap asked for); -1 */
 
     int entry_capacity, op_capacity;
@@ -159,21 +172,11 @@ struct plan_builder {
     struct plan_clock stream_clock[STREAM_COUNT];
 };
 
-static inline bool plan_goes_back_from_last(const struct plan_builder *b)
+/* Whether the present part and micro-batch is the last one that writes the group's gradient: it ends the sum.
+ * The first one, of turn 0, begins it. */
+static inline bool plan_is_last_turn(const struct plan_builder *b, int group)
 {
-    return b->options->schedule == PIPE_GPIPE && b->model->stages > 1;
-}
-
-/* The place of a micro-batch among the backwards of a step, from 0: the first one begins a sum of gradients,
- * and the last one ends it. */
-static inline int plan_turn(const struct plan_builder *b, int micro)
-{
-    return plan_goes_back_from_last(b) ? b->options->micro_batches - 1 - micro : micro;
-}
-
-static inline bool plan_is_last_turn(const struct plan_builder *b, int micro)
-{
-    return plan_turn(b, micro) == b->options->micro_batches - 1;
+    return b->groups[group].turn == b->groups[group].turns - 1;
 }
 
 /* Whether a group is gathered into slots, and its gradient reduced from one. */
@@ -224,6 +227,15 @@ void plan_group_gaps(struct plan_builder *b, int group,
                      void (*visit)(struct plan_builder *b, int group, int64_t offset, int64_t count));
 
 /* plan_steps.c */
+/* The calls of this rank's stage, or of another one. */
+static inline const struct pipe_call *plan_calls(const struct plan_builder *b, int stage)
+{
+    return b->table->calls + b->table->first[stage];
+}
+static inline int plan_call_count(const struct plan_builder *b, int stage)
+{
+    return b->table->first[stage + 1] - b->table->first[stage];
+}
 void plan_describe_layers(struct plan_builder *b);
 void plan_list_steps(struct plan_builder *b);
 
@@ -260,8 +272,8 @@ static inline bool plan_sends_rows(const struct plan_builder *b, int layer, int 
 {
     return micro >= b->layers[layer].rows_from;
 }
-/* Backward calls that write the group's full gradient in a micro-batch. */
-int plan_writers(const struct plan_builder *b, int group, int micro);
+/* Backward calls that write the group's full gradient in a part and micro-batch. */
+int plan_writers(const struct plan_builder *b, int group, int part, int micro);
 /* Whether any micro-batch forms a full gradient of the group. */
 bool plan_has_full_gradient(const struct plan_builder *b, int group);
 /* Zeroes the parameters of a gradient that only rows will be added to, where nothing has been written. */
@@ -278,8 +290,11 @@ void plan_wait_for_carried(struct plan_builder *b);
 
 /* plan_edge.c */
 void plan_make_edges(struct plan_builder *b);
-void plan_receive(struct plan_builder *b, int step);
-void plan_send(struct plan_builder *b, int step);
+void plan_receive(struct plan_builder *b, int call); /* before the first step of a call */
+void plan_send(struct plan_builder *b, int step);    /* after a step */
+/* A free buffer of a ring, for a layer's output or gradient in a micro-batch. */
+int plan_take_edge(struct plan_builder *b, struct plan_edge_ring *ring, int layer);
+void plan_leave_call(struct plan_builder *b, int call); /* frees what the call was the last to read */
 
 /* plan_schedule.c */
 void plan_start_schedule(struct plan_builder *b);

@@ -46,7 +46,9 @@ const char *op_kind_name(enum op_kind kind)
 
 const char *stream_name(enum stream_id stream)
 {
-    static const char *const names[] = {"compute", "gather", "reduce", "activations", "gradients"};
+    static const char *const names[] = {"compute",       "gather",           "reduce",
+                                        "activations",   "gradients",        "activations-odd",
+                                        "gradients-odd", "activations-last", "gradients-last"};
     return NAME_OF(names, stream);
 }
 

@@ -61,7 +61,7 @@ static void exchange(struct plan_builder *b, int g)
     int entry = plan_add_buffer(b, PLAN_REDUCE, MEMORY_COMM, group->shard * b->reduce);
     b->plan->entries[entry].dtype = b->options->reduce_dtype;
     b->plan->entries[entry].group = g;
-    int last = plan_turn(b, b->options->micro_batches - 1);
+    const int last = b->groups[g].micro;
     emit_cast(b, g, last, group->grad, 0, entry, group->shard * b->reduce, false);
     emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, last, entry, 0, 0);
     b->groups[g].rounded = (struct plan_reduced){.entry = entry};
@@ -97,8 +97,7 @@ static int take_slot(struct plan_builder *b, int g)
 void plan_reduce_narrow(struct plan_builder *b, int g, int micro)
 {
     const struct param_group *group = &b->plan->groups[g];
-    bool last_micro = plan_is_last_turn(b, micro),
-         sums = plan_reshards(b, g) && b->options->micro_batches > 1;
+    bool last_micro = plan_is_last_turn(b, g), sums = plan_reshards(b, g) && b->groups[g].turns > 1;
     if (!plan_reshards(b, g) && !last_micro)
         return;
     plan_finish_gradient(b, g); /* finishes the gradient of the micro-batch before */
@@ -113,7 +112,7 @@ void plan_reduce_narrow(struct plan_builder *b, int g, int micro)
         emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, slot, own, own);
     b->groups[g].rounded = (struct plan_reduced){.entry = slot,
                                                  .offset = own,
-                                                 .adds = sums && plan_turn(b, micro) > 0,
+                                                 .adds = sums && b->groups[g].turn > 0,
                                                  .exchanges = sums && last_micro && b->replicas > 1};
 }
 

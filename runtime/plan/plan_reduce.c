@@ -44,7 +44,7 @@ static int most_open(const struct plan_builder *b, int class, int micro)
         for (int i = 0; i < layer->group_count; i++) {
             struct plan_group_state *state = &b->groups[layer->group[i]];
             if (state->slot_class != class || state->backward_left == 0 ||
-                state->backward_left < plan_writers(b, layer->group[i], micro))
+                state->backward_left < plan_writers(b, layer->group[i], b->model->layers[l].part, micro))
                 continue;
             state->backward_left = 0;
             open--;
@@ -96,7 +96,8 @@ static void group_buffers(struct plan_builder *b, int g)
 void plan_make_grad_buffers(struct plan_builder *b)
 {
     for (int g = 0; g < b->plan->group_count; g++)
-        b->groups[g].grad = b->groups[g].feedback = b->groups[g].wide = b->groups[g].rounded.entry = -1;
+        b->groups[g].grad = b->groups[g].feedback = b->groups[g].wide = b->groups[g].rounded.entry =
+            b->groups[g].turn = -1;
     if (!b->options->train)
         return;
     for (int g = 0; g < b->plan->group_count; g++)
@@ -151,16 +152,20 @@ static void open_gradient(struct plan_builder *b, int g, int micro)
 void plan_open_gradients(struct plan_builder *b, int step)
 {
     const struct plan_layer *layer = &b->layers[b->steps[step].layer];
+    const int part = b->model->layers[b->steps[step].layer].part, micro = b->steps[step].micro;
     for (int i = 0; i < layer->group_count; i++) {
         int g = layer->group[i];
+        struct plan_group_state *state = &b->groups[g];
         if (!b->plan->groups[g].trainable)
             continue;
-        if (plan_reshards(b, g) && b->groups[g].grad < 0)
-            open_gradient(b, g, b->steps[step].micro);
-        if (b->groups[g].backward_left > 0)
+        if (plan_reshards(b, g) && state->grad < 0)
+            open_gradient(b, g, micro);
+        if (state->backward_left > 0)
             continue;
-        plan_fill_rows(b, g, b->steps[step].micro);
-        b->groups[g].backward_left = plan_writers(b, g, b->steps[step].micro);
+        plan_fill_rows(b, g, micro);
+        state->backward_left = plan_writers(b, g, part, micro);
+        state->turn++;
+        state->micro = micro;
     }
 }
 
@@ -221,14 +226,14 @@ static void reduce_group(struct plan_builder *b, int g, int micro)
         plan_reduce_narrow(b, g, micro);
         return;
     }
-    if (plan_reshards(b, g) || (group->shard_size > 1 && plan_is_last_turn(b, micro)))
+    if (plan_reshards(b, g) || (group->shard_size > 1 && plan_is_last_turn(b, g)))
         emit_reduction(b, COMM_REDUCE_SCATTER, AXIS_SHARD, g, micro, full, group->grad,
-                       plan_reshards(b, g) && plan_turn(b, micro) > 0);
-    else if (group->whole && plan_is_last_turn(b, micro))
+                       plan_reshards(b, g) && b->groups[g].turn > 0);
+    else if (group->whole && plan_is_last_turn(b, g))
         emit_reduction(b, COMM_ALL_REDUCE, AXIS_SHARD, g, micro, group->grad, group->grad, false);
-    if (plan_is_last_turn(b, micro) && compressed(b, group))
+    if (plan_is_last_turn(b, g) && compressed(b, group))
         emit_compressed(b, g, micro, group->grad);
-    else if (plan_is_last_turn(b, micro) && b->replicas > 1)
+    else if (plan_is_last_turn(b, g) && b->replicas > 1)
         emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, group->grad, group->grad, false);
 }
 

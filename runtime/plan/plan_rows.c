@@ -25,12 +25,25 @@
 /* Counts the backward calls that write each group's gradient, in one pass over the layers. */
 static void count_writers(struct plan_builder *b)
 {
+    const int parts = b->model->parts;
+    b->writers = mem_calloc((size_t)b->plan->group_count * (size_t)parts, sizeof *b->writers);
+    if (!b->writers) {
+        b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory to plan the gradients of %d groups",
+                              b->plan->group_count);
+        return;
+    }
     for (int g = 0; g < b->plan->group_count; g++)
         b->groups[g].rows_layer = -1;
     for (int l = 0; l < b->model->layer_count; l++) {
         const struct plan_layer *layer = &b->layers[l];
-        for (int i = 0; b->options->train && layer->local && i < layer->group_count; i++)
-            b->groups[layer->group[i]].backward_steps += b->plan->groups[layer->group[i]].trainable;
+        for (int i = 0; b->options->train && layer->local && i < layer->group_count; i++) {
+            const int g = layer->group[i];
+            int *writers = &b->writers[g * parts + b->model->layers[l].part];
+            if (!b->plan->groups[g].trainable)
+                continue;
+            b->groups[g].backward_steps++;
+            b->groups[g].turns += (*writers)++ == 0 ? b->options->micro_batches : 0;
+        }
     }
 }
 
@@ -47,9 +60,9 @@ static int64_t row_count(const struct plan_builder *b)
 static bool possible(const struct plan_builder *b, int layer)
 {
     const struct plan_options *o = b->options;
-    return b->model->layers[layer].lookup && o->train && b->layers[layer].trainable &&
-           o->mesh.side[SIDE_PIPELINE] == 1 && b->row_ranks > 1 && o->compression == COMPRESSION_NONE &&
-           (!o->kernels || o->kernels->rows_add) && row_count(b) * b->row_ranks <= INT_MAX;
+    return b->model->layers[layer].lookup && o->train && b->layers[layer].trainable && b->model->parts == 1 &&
+           b->row_ranks > 1 && o->compression == COMPRESSION_NONE && (!o->kernels || o->kernels->rows_add) &&
+           row_count(b) * b->row_ranks <= INT_MAX;
 }
 
 /* Compares the bytes that a rank receives as rows with its part of a reduce-scatter. Up to half of these
@@ -91,7 +104,7 @@ static int first_micro(const struct plan_builder *b, int l)
 void plan_choose_rows(struct plan_builder *b)
 {
     count_writers(b);
-    for (int l = 0; l < b->model->layer_count; l++) {
+    for (int l = 0; !b->failed && l < b->model->layer_count; l++) {
         struct plan_layer *layer = &b->layers[l];
         layer->rows = layer->row_index = -1;
         layer->rows_from = possible(b, l) && pays(b, l) ? first_micro(b, l) : INT_MAX;
@@ -101,15 +114,17 @@ void plan_choose_rows(struct plan_builder *b)
     }
 }
 
-int plan_writers(const struct plan_builder *b, int group, int micro)
+/* Rows are exchanged in a model of one part alone. */
+int plan_writers(const struct plan_builder *b, int group, int part, int micro)
 {
-    const struct plan_group_state *state = &b->groups[group];
-    return state->backward_steps - (state->rows_layer >= 0 && plan_sends_rows(b, state->rows_layer, micro));
+    const int lookup = b->groups[group].rows_layer;
+    return b->writers[group * b->model->parts + part] - (lookup >= 0 && plan_sends_rows(b, lookup, micro));
 }
 
 bool plan_has_full_gradient(const struct plan_builder *b, int group)
 {
-    return plan_writers(b, group, 0) > 0;
+    const int lookup = b->groups[group].rows_layer;
+    return b->groups[group].backward_steps - (lookup >= 0 && plan_sends_rows(b, lookup, 0)) > 0;
 }
 
 /* ---- operations ---- */
@@ -208,7 +223,7 @@ static int take_rows(struct plan_builder *b, int l, int64_t count)
 static void add_rows(struct plan_builder *b, struct plan_step *step, int g, int rows, int64_t count)
 {
     const struct param_group *group = &b->plan->groups[g];
-    if (step->micro == 0 && plan_writers(b, g, 0) == 0)
+    if (step->micro == 0 && !plan_has_full_gradient(b, g))
         rows_zero(b, g, 0, group->grad, 0, group->shard * b->real);
     plan_finish_gradient(b, g);
     struct schedule_op op = plan_op(OP_ROWS, STREAM_COMPUTE);

@@ -54,7 +54,7 @@ static void emit_inputs(struct plan_builder *b)
 /* Whether this stage reads the batch: only the first and the last do in most models. */
 static bool reads_batch(const struct plan_builder *b)
 {
-    bool reads = b->model->stages == 1;
+    bool reads = b->model->parts == 1;
     for (int l = 0; l < b->model->layer_count && !reads; l++) {
         const struct layer_desc *layer = &b->model->layers[l];
         reads = b->layers[l].local &&
@@ -109,6 +109,8 @@ static void widen_weights(struct plan_builder *b, int index)
             continue;
         bool there =
             state->wide >= 0 && state->wide_step == index - 1 && state->wide_gather == step->gather[i];
+        /* A forward of the first micro-batch alone has no copy of another one. */
+        there = there && (step->phase != PHASE_FORWARD || step->micro >= b->plan->entries[state->wide].micro);
         if (!there)
             widen_group(b, step, i);
         state->wide_step = index;
@@ -137,9 +139,9 @@ static void use_gradients(struct plan_builder *b, const struct plan_step *step, 
         if (!b->model->params[param].trainable)
             continue;
         /* A slot starts fresh in every micro-batch; a resident gradient accumulates. */
-        op->grad_beta[i] = plan_reshards(b, b->plan->places[param].group) ? b->written[param] == step->micro
+        op->grad_beta[i] = plan_reshards(b, b->plan->places[param].group) ? b->written[param] == step->call
                                                                           : b->written[param] >= 0;
-        b->written[param] = step->micro;
+        b->written[param] = step->call;
     }
 }
 
@@ -154,7 +156,7 @@ static void want_input_gradients(struct plan_builder *b, const struct plan_step 
         op->parts |= LAYER_INPUT;
         op->din_beta[i] = b->dout[at] >= 0;
         if (b->dout[at] < 0 && !b->layers[source].local)
-            b->dout[at] = b->edges[source].grad_out.first + step->micro % b->edges[source].grad_out.count;
+            b->dout[at] = plan_take_edge(b, &b->edges[source].grad_out, source);
         else if (b->dout[at] < 0)
             b->dout[at] = plan_add_transient(b, PLAN_DOUT, source, step->micro, b->layers[source].sizes.out);
         op->din[i] = b->dout[at];
@@ -194,7 +196,7 @@ static void emit_forward(struct plan_builder *b, struct plan_step *step)
         work = info->evaluation_work;
     }
     if (b->out[at] < 0 && b->edges[step->layer].out.count > 0)
-        b->out[at] = b->edges[step->layer].out.first + step->micro % b->edges[step->layer].out.count;
+        b->out[at] = plan_take_edge(b, &b->edges[step->layer].out, step->layer);
     else if (b->out[at] < 0)
         b->out[at] = plan_add_transient(b, PLAN_OUT, step->layer, step->micro, info->sizes.out);
     b->saved[at] = plan_add_transient(b, PLAN_SAVED, step->layer, step->micro, info->sizes.saved);
@@ -225,11 +227,14 @@ static void emit_step(struct plan_builder *b, int index)
 {
     struct plan_step *step = &b->steps[index];
     bool backward = step->phase == PHASE_BACKWARD;
-    if (step->phase != PHASE_FORWARD && b->plan->first_backward < 0)
+    if (step->phase == PHASE_FORWARD && step->micro == 0)
+        b->plan->first_backward = -1; /* comes after */
+    else if (step->phase != PHASE_FORWARD && b->plan->first_backward < 0)
         b->plan->first_backward = b->plan->op_count;
     emit_batch(b, step->micro);
     plan_issue_gathers(b, index);
-    plan_receive(b, index);
+    if (index == b->call_step[step->call])
+        plan_receive(b, step->call);
     if (backward && plan_sends_rows(b, step->layer, step->micro)) {
         plan_exchange_rows(b, index);
         return;
@@ -253,8 +258,12 @@ void plan_emit_calls(struct plan_builder *b)
     b->reads_batch = reads_batch(b);
     emit_inputs(b);
     plan_choose_carried(b);
-    for (int t = 0; t < b->step_count; t++)
-        emit_step(b, t);
+    const int calls = plan_call_count(b, b->place.at[SIDE_PIPELINE]);
+    for (int call = 0; call < calls; call++) {
+        for (int t = b->call_step[call]; t < b->call_step[call + 1]; t++)
+            emit_step(b, t);
+        plan_leave_call(b, call);
+    }
     if (b->plan->first_backward < 0 && b->options->train) /* a stage with nothing to train */
         b->plan->first_backward = b->plan->op_count;
 }

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -238,8 +239,10 @@ static int run_all(struct stages_run *run)
             }
     }
     /* Transfers come first: operations that wait for a transfer explain less. */
-    static const enum stream_id order[] = {STREAM_ACTIVATIONS, STREAM_GRADIENTS, STREAM_REDUCE, STREAM_GATHER,
-                                           STREAM_COMPUTE};
+    static const enum stream_id order[STREAM_COUNT] = {
+        STREAM_ACTIVATIONS, STREAM_ACTIVATIONS_ODD, STREAM_ACTIVATIONS_LAST,
+        STREAM_GRADIENTS,   STREAM_GRADIENTS_ODD,   STREAM_GRADIENTS_LAST,
+        STREAM_REDUCE,      STREAM_GATHER,          STREAM_COMPUTE};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         for (int stage = 0; stage < run->count; stage++) {
             double start;
@@ -322,21 +325,29 @@ static int predict_stages(const struct model *model, const struct plan *plan, st
     return result;
 }
 
-static void layers_of(const struct model *model, int stage, const char **first, const char **last)
+/* The layers of a stage: "h.0 to h.2, h.6 to h.8". */
+static const char *layers_of(const struct model *model, struct mesh mesh, int stage, char *text, size_t size)
 {
-    *first = *last = "";
-    for (int l = 0; l < model->layer_count; l++)
-        if (model->layers[l].stage == stage) {
-            *first = **first ? *first : model->layers[l].name;
-            *last = model->layers[l].name;
-        }
+    size_t used = 0;
+    *text = '\0';
+    for (int l = 0, last; l < model->layer_count && used < size; l = last + 1) {
+        for (last = l;
+             last + 1 < model->layer_count && model->layers[last + 1].part == model->layers[l].part;)
+            last++;
+        if (plan_stage_of(mesh, model->layers[l].part) != stage)
+            continue;
+        (void)snprintf(text + used, size - used, "%s%s to %s", used ? ", " : "", model->layers[l].name,
+                       model->layers[last].name);
+        used = strlen(text);
+    }
+    return text;
 }
 
-/* (p - 1) / (m + p - 1): stages of equal time and free transfers. */
+/* (p - 1) / (v*m + p - 1): stages of v parts, equal times and free transfers. */
 static double formula_idle(const struct plan *plan)
 {
     const double before = plan->options.mesh.side[SIDE_PIPELINE] - 1;
-    return before / (plan->options.micro_batches + before);
+    return before / ((double)plan->options.chunks * plan->options.micro_batches + before);
 }
 
 int plan_stages_text(const struct model *model, const struct plan *plan, struct buffer *out)
@@ -350,15 +361,14 @@ int plan_stages_text(const struct model *model, const struct plan *plan, struct 
     (void)buffer_printf(out, "stages, with the times of an ordinary core (nothing waits for ever)\n");
     for (int s = 0; s < plan->options.mesh.side[SIDE_PIPELINE]; s++) {
         const struct plan_stage_cost *stage = &cost.stage[s];
-        const char *first, *last;
-        char bytes[32];
-        layers_of(model, s, &first, &last);
-        (void)buffer_printf(out, "  %3d  %s to %s: %s a rank, busy %.3g ms, idle %.3g ms (%.1f%%)\n", s,
-                            first, last, text_format_bytes(bytes, sizeof bytes, stage->bytes),
-                            stage->busy_s * 1e3, (cost.step_s - stage->busy_s) * 1e3, stage->idle * 100);
+        char bytes[32], layers[512];
+        (void)buffer_printf(out, "  %3d  %s: %s a rank, busy %.3g ms, idle %.3g ms (%.1f%%)\n", s,
+                            layers_of(model, plan->options.mesh, s, layers, sizeof layers),
+                            text_format_bytes(bytes, sizeof bytes, stage->bytes), stage->busy_s * 1e3,
+                            (cost.step_s - stage->busy_s) * 1e3, stage->idle * 100);
     }
-    (void)buffer_printf(out, "  idle share %.1f%%; (p-1)/(m+p-1) is %.1f%%\n", cost.idle * 100,
-                        formula_idle(plan) * 100);
+    (void)buffer_printf(out, "  idle share %.1f%%; (p-1)/(%sm+p-1) is %.1f%%\n", cost.idle * 100,
+                        plan->options.chunks > 1 ? "v*" : "", formula_idle(plan) * 100);
     return out->failed ? -1 : 0;
 }
 
@@ -374,12 +384,19 @@ int plan_stages_json(const struct model *model, const struct plan *plan, struct 
     }
     (void)buffer_text(out, " \"stages\": [");
     for (int s = 0; s < plan->options.mesh.side[SIDE_PIPELINE]; s++) {
-        const char *first, *last;
-        layers_of(model, s, &first, &last);
+        int first = -1, last = 0;
+        for (int l = 0; l < model->layer_count; l++)
+            if (plan_stage_of(plan->options.mesh, model->layers[l].part) == s) {
+                first = first < 0 ? l : first;
+                last = l;
+            }
+        char layers[512];
         (void)buffer_printf(out, "%s{\"first\": ", s ? ",\n  " : "");
-        (void)buffer_json_string(out, first);
+        (void)buffer_json_string(out, model->layers[first].name);
         (void)buffer_text(out, ", \"last\": ");
-        (void)buffer_json_string(out, last);
+        (void)buffer_json_string(out, model->layers[last].name);
+        (void)buffer_text(out, ", \"layers\": ");
+        (void)buffer_json_string(out, layers_of(model, plan->options.mesh, s, layers, sizeof layers));
         (void)buffer_printf(out, ", \"bytes\": %" PRId64 ", \"busy_s\": %.9g, \"idle\": %.9g}",
                             cost.stage[s].bytes, cost.stage[s].busy_s, cost.stage[s].idle);
     }

@@ -1,8 +1,5 @@
-/* plan_steps.c - the requirements of each layer, and the order in which this stage calls its layers.
- *
- * The order of micro-batches is 1F1B or GPipe. 1F1B: stage s of p begins with min(m, p-1-s) forwards, then
- * alternates one forward and one backward, then drains. With one stage the order is forward, backward,
- * forward, backward. GPipe: all forwards, then the backwards from the last micro-batch. */
+/* plan_steps.c - the requirements of each layer, and the order in which this stage calls its layers: that of
+ * the calls of its parts in the table of the schedule (pipe.h). */
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "runtime/plan/plan_internal.h"
@@ -62,7 +59,8 @@ static int describe_layer(struct plan_builder *b, int index)
                          "layer %s requests %lld bytes of output, %lld saved, %lld work", layer->name,
                          (long long)info->sizes.out, (long long)info->sizes.saved,
                          (long long)info->sizes.work);
-    info->local = layer->stage == b->place.at[SIDE_PIPELINE];
+    info->stage = b->table->rank_of[layer->part];
+    info->local = info->stage == b->place.at[SIDE_PIPELINE];
     for (int i = 0; i < layer->param_count; i++)
         info->trainable |= b->options->train && b->model->params[layer->param[i]].trainable;
     info->needs_grad = info->trainable;
@@ -75,7 +73,7 @@ static int describe_layer(struct plan_builder *b, int index)
                              layer->name, b->model->layers[layer->source[i]].name);
         info->needs_grad |= source->needs_grad;
         source->used = true;
-        source->used_next |= b->model->layers[layer->source[i]].stage < layer->stage;
+        source->used_next |= source->stage != info->stage;
     }
     return find_groups(b, index);
 }
@@ -146,49 +144,48 @@ static bool recomputed(const struct plan_builder *b, int layer, int micro)
            !(b->layers[layer].keeps_last && micro == b->options->micro_batches - 1);
 }
 
-static void add_step(struct plan_builder *b, enum step_phase phase, int layer, int micro)
+static void add_step(struct plan_builder *b, enum step_phase phase, int layer, int micro, int call)
 {
     struct plan_step *step = &b->steps[b->step_count++];
-    *step = (struct plan_step){.phase = phase, .layer = layer, .micro = micro, .op = -1};
+    *step = (struct plan_step){.phase = phase, .layer = layer, .micro = micro, .call = call, .op = -1};
     for (int i = 0; i < LAYER_GROUPS; i++)
         step->gather[i] = -1;
 }
 
-static void add_forward(struct plan_builder *b, int micro)
+/* first, last: layers of the call's part. */
+static void add_call(struct plan_builder *b, int index, int first, int last)
 {
-    for (int l = 0; l < b->model->layer_count; l++)
-        if (b->layers[l].local)
-            add_step(b, PHASE_FORWARD, l, micro);
-}
-
-static void add_backward(struct plan_builder *b, int micro)
-{
-    for (int l = b->model->layer_count - 1; l >= 0; l--) {
-        if (!b->layers[l].local || !b->layers[l].needs_grad)
+    const struct pipe_call *call = &plan_calls(b, b->place.at[SIDE_PIPELINE])[index];
+    b->call_step[index] = b->step_count;
+    for (int l = first; call->phase == PIPE_FORWARD && l <= last; l++)
+        add_step(b, PHASE_FORWARD, l, call->micro, index);
+    for (int l = last; call->phase != PIPE_FORWARD && l >= first; l--) {
+        if (!b->layers[l].needs_grad)
             continue;
-        if (recomputed(b, l, micro))
-            add_step(b, PHASE_RECOMPUTE, l, micro);
-        add_step(b, PHASE_BACKWARD, l, micro);
+        if (recomputed(b, l, call->micro))
+            add_step(b, PHASE_RECOMPUTE, l, call->micro, index);
+        add_step(b, PHASE_BACKWARD, l, call->micro, index);
     }
 }
 
 void plan_list_steps(struct plan_builder *b)
 {
-    int m = b->options->micro_batches;
-    size_t most = (size_t)b->model->layer_count * 3 * (size_t)m;
+    const struct model *model = b->model;
+    const int stage = b->place.at[SIDE_PIPELINE], calls = plan_call_count(b, stage);
+    const size_t most = (size_t)model->layer_count * 3 * (size_t)b->options->micro_batches;
+    int first[PIPE_PARTS + 1] = {0};
+    for (int l = model->layer_count - 1; l >= 0; l--)
+        first[model->layers[l].part] = l;
+    first[model->parts] = model->layer_count;
     b->steps = mem_calloc(most, sizeof *b->steps);
-    if (!b->steps) {
+    b->call_step = mem_calloc((size_t)calls + 1, sizeof *b->call_step);
+    if (!b->steps || !b->call_step) {
         b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory to plan %zu layer calls", most);
         return;
     }
-    int ahead = b->model->stages - 1 - b->place.at[SIDE_PIPELINE];
-    ahead = !b->options->train || ahead > m || plan_goes_back_from_last(b) ? m : ahead;
-    for (int i = 0; i < ahead; i++)
-        add_forward(b, i);
-    for (int i = ahead; i < m; i++) {
-        add_forward(b, i);
-        add_backward(b, i - ahead);
+    for (int i = 0; i < calls; i++) {
+        const int part = plan_calls(b, stage)[i].part;
+        add_call(b, i, first[part], first[part + 1] - 1);
     }
-    for (int i = m - ahead; b->options->train && i < m; i++)
-        add_backward(b, plan_turn(b, i));
+    b->call_step[calls] = b->step_count;
 }

@@ -556,11 +556,21 @@ static int join_compute(struct executor *executor, bool gathered, struct muster_
     return 0;
 }
 
-/* A forward pass alone runs only the first micro-batch. Its operations wait for no operation of other
- * micro-batches. */
+/* A forward pass alone runs only the first micro-batch. Operations of other micro-batches are left out, but
+ * the order that their waits give to the others stays. */
 static bool is_left_out(const struct schedule_op *op, bool evaluate)
 {
     return evaluate && op->micro > 0;
+}
+
+static int pass_over(const struct executor *executor, const struct op_block *b, struct muster_error *err)
+{
+    const struct executor_parts *parts = &executor->parts;
+    if (enqueue_waits(executor, b->op, err))
+        return -1;
+    return b->done && parts->ops->record(parts->streams[b->op->stream], b->done)
+               ? executor_refused(parts->ops, parts->device, err)
+               : 0;
 }
 
 int executor_run(struct executor *executor, int end, bool evaluate, struct muster_error *err)
@@ -569,8 +579,11 @@ int executor_run(struct executor *executor, int end, bool evaluate, struct muste
     if (!executor->carried && gather_first(executor, err))
         return -1;
     for (int i = 0; i < end; i++) {
-        if (is_left_out(executor->blocks[i].op, evaluate))
+        if (is_left_out(executor->blocks[i].op, evaluate)) {
+            if (pass_over(executor, &executor->blocks[i], err))
+                return -1;
             continue;
+        }
         if ((i == executor->first_carried && record_join(executor, STREAM_GATHER, err)) ||
             enqueue_waits(executor, executor->blocks[i].op, err) ||
             enqueue(executor, &executor->blocks[i], err))

@@ -65,7 +65,7 @@ int trainer_share_value(struct trainer *trainer, const struct layer_capture *cap
 {
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
-    const int stage = trainer->model->layers[capture->layer].stage;
+    const int stage = plan_stage_of(trainer->plan.options.mesh, trainer->model->layers[capture->layer].part);
     return trainer_share(trainer, stage, capture->out, capture->bytes, e)
                ? trainer_break(trainer, e, "sharing a value")
                : 0;

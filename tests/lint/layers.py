@@ -35,7 +35,7 @@ CIRCLE_LIMITS = {
     "launcher/agent": 1,
     "launcher/config": 1,
     "trainer/run": 1,
-    "runtime/plan": 5,
+    "runtime/plan": 1,
     "runtime/train": 1,
 }
 

@@ -43,7 +43,7 @@ struct plan_model *plan_model_create(const char *name, int params, int layers)
     assert_true(m->params && m->layers && m->sizes);
     m->param_capacity = params;
     m->layer_capacity = layers;
-    m->model = (struct model){.params = m->params, .layers = m->layers, .stages = 1};
+    m->model = (struct model){.params = m->params, .layers = m->layers, .parts = 1};
     (void)snprintf(m->model.name, sizeof m->model.name, "%s", name);
     assert_int_equal(model_add_input(&m->model, "tokens", DTYPE_I32, true, 1), 0);
     assert_int_equal(model_add_input(&m->model, "targets", DTYPE_I32, true, 1), 1);
@@ -101,9 +101,9 @@ void plan_model_source(struct plan_model *m, int layer, int source)
 
 void plan_model_stages(struct plan_model *m, int stages)
 {
-    m->model.stages = stages;
+    m->model.parts = stages;
     for (int l = 0; l < m->model.layer_count; l++)
-        m->layers[l].stage = l * stages / m->model.layer_count;
+        m->layers[l].part = l * stages / m->model.layer_count;
 }
 
 /* ---- GPT ---- */
@@ -268,8 +268,8 @@ static void unshare(struct plan_model *m)
             for (int k = l - 1; k >= 0; k--)
                 for (int j = 0; j < m->layers[k].param_count; j++)
                     first = m->layers[k].param[j] == layer->param[i] ? k : first;
-            int stage = m->layers[first].stage;
-            if (stage == layer->stage || (stage == 0 && layer->stage == m->model.stages - 1))
+            int stage = m->layers[first].part;
+            if (stage == layer->part || (stage == 0 && layer->part == m->model.parts - 1))
                 continue;
             layer->param[i--] = layer->param[--layer->param_count];
         }
@@ -309,7 +309,7 @@ struct plan_model *plan_model_random(uint64_t *seed, int stages)
     for (int l = 0; l < layers; l++) {
         int skip = l > 1 ? (int)plan_model_next(seed, (uint64_t)l) : SOURCE_BATCH;
         if (plan_model_next(seed, 3) == 0 &&
-            (skip == SOURCE_BATCH || m->layers[skip].stage + 1 >= m->layers[l].stage))
+            (skip == SOURCE_BATCH || m->layers[skip].part + 1 >= m->layers[l].part))
             plan_model_source(m, l, skip);
         m->layers[l].recompute = plan_model_next(seed, 4) == 0;
         random_params(m, seed, l);

@@ -100,6 +100,12 @@ static int take_checkpoint(struct command *command, char *path)
     return take_path("--checkpoint", path, &command->checkpoint);
 }
 
+static int take_schedule(struct command *command, char *path)
+{
+    command->schedule = path;
+    return check_path("--check-schedule", path);
+}
+
 static int take_prompt(struct command *command, char *text)
 {
     command->draw.prompt = text;
@@ -213,6 +219,7 @@ static const struct own_option {
     {"--man", NULL, offsetof(struct command, man), 0},
     {"--completion=bash", NULL, offsetof(struct command, bash), 0},
     {"--completion=zsh", NULL, offsetof(struct command, zsh), 0},
+    {"--check-schedule", take_schedule, 0, OF(COMMAND_TRAIN)},
     {"--model", take_model, 0, NO_STEP},
     {"--checkpoint", take_checkpoint, 0, NO_STEP},
     {"--prompt", take_prompt, 0, OF(COMMAND_GENERATE)},
@@ -354,7 +361,7 @@ static const char *const verbs[COMMAND_VERBS] = {"", "eval", "generate", "prepro
 bool command_is_page(const struct command *command)
 {
     return command->help || command->settings || command->keys || command->version || command->man ||
-           command->bash || command->zsh;
+           command->bash || command->zsh || command->schedule;
 }
 
 /* Options of a command that takes no step. */

@@ -55,6 +55,7 @@ struct command {
     bool settings, keys; /* references in Markdown: of the settings, of other programs' keys */
     char *model;         /* override "model.path=..." of --model; owned; NULL: none */
     char *checkpoint;    /* --checkpoint; owned; NULL: none */
+    char *schedule;      /* --check-schedule, a file; NULL: none */
     struct command_draw draw;
     struct command_quantize quantize;
     int64_t world_size; /* for --plan; 0: the current world */
@@ -64,7 +65,7 @@ struct command {
 int command_parse(int argc, char *const argv[], struct command *command);
 void command_free(struct command *command);
 /* Whether it asks for something about the program itself (--help, --settings, --keys, --version, --man,
- * --completion), and prints it; the exit code. */
+ * --completion), or for the proof of a schedule, and prints it; the exit code. */
 bool command_is_page(const struct command *command);
 int command_page(const struct command *command);
 /* The words eval, ..., and the program's own options, with a '=' after options that take a value. They are in

@@ -9,6 +9,7 @@
 #include "proto/base/manual.h"
 #include "proto/exit_code.h"
 #include "runtime/config/train_config.h"
+#include "runtime/config/train_plan.h"
 #include "runtime/include/muster.h"
 #include "trainer/corpus/prepare.h"
 #include "trainer/formats/formats.h"
@@ -28,6 +29,7 @@ static const char synopsis[] =
     "PATH] [--group N]\n"
     "             [--prune SHARE] [--tables] [--keep PATTERN ...] [--calibration SAMPLES] [--output=json]\n"
     "muster-train prepare [--input_dir DIR] [--output_dir DIR] [flags]\n"
+    "muster-train --check-schedule FILE\n"
     "muster-train --help | --settings | --keys | --version | --man | --completion=bash | --completion=zsh";
 /* clang-format off */
 static const char description[] =
@@ -43,6 +45,7 @@ static const char description[] =
     "--predict adds the time of a step, from a measurement of its parts on this machine. It takes as long as a few steps.\n"
     "--verbose adds every buffer and every operation of a step. --output=json prints one JSON object.\n"
     "With training.memory_limit a larger plan is refused, with the changes of settings that make it fit.\n"
+    "--check-schedule proves that a pipeline's schedule (mesh.schedule: FILE) never waits for ever, without a model.\n"
     "--trace 10-12 (logging.trace) records the operations of these steps for ui.perfetto.dev, in logging.dir.\n"
     "--device=auto|cpu|cuda, --comm=auto|host|nccl, --sync-errors and --cuda-graphs set the same keys of training.\n"
     "Without --plan, --output=json prints the result of the training as one JSON object. Other lines go to standard error.\n"
@@ -117,9 +120,23 @@ static int print_settings(struct buffer *out)
     return knob_markdown(train_config_table(), out);
 }
 
+static int check_schedule(const char *path)
+{
+    char text[512];
+    struct muster_error err = {0};
+    if (train_plan_prove_schedule(path, text, sizeof text, &err) < 0) {
+        fprintf(stderr, "muster-train: error: %s\n", err.text);
+        return exit_code_of_error(err.code);
+    }
+    printf("%s: %s\n", path, text);
+    return fflush(stdout) ? EXIT_CODE_FAILURE : EXIT_CODE_OK;
+}
+
 int command_page(const struct command *command)
 {
     scope_buffer out = {0};
+    if (command->schedule && !command->help)
+        return check_schedule(command->schedule);
     const int result = command->help       ? print_help(&out)
                        : command->settings ? print_settings(&out)
                        : command->keys     ? formats_markdown(&out)

@@ -19,7 +19,10 @@ LIMIT = 120  # seconds, for any run
 TRAINING = {"steps": 6, "micro_batch": 1, "global_batch": 8, "sequence_length": 32, "learning_rate": 0.003, "threads": 1, "evaluate_every": 3}
 MODEL = {"layers": 4, "channels": 32, "heads": 4, "kv_heads": 2, "hidden": 64, "vocabulary": 256, "architecture": "llama"}
 MESHES = ((2, {"pipeline": 2}, "NO_SHARD"), (4, {"pipeline": 2}, "FULL_SHARD"), (3, {"pipeline": 3, "schedule": "gpipe"}, "NO_SHARD"),
-          (4, {"pipeline": 4, "cut": "even"}, "NO_SHARD"), (2, {"pipeline": 2, "cut": ["model.layers.1"]}, "NO_SHARD"))
+          (4, {"pipeline": 4, "cut": "even"}, "NO_SHARD"), (2, {"pipeline": 2, "cut": ["model.layers.1"]}, "NO_SHARD"), (2, {"pipeline": 2, "schedule": "interleaved"}, "NO_SHARD"),
+          (4, {"pipeline": 2, "schedule": "Interleaved1F1B", "chunks": 3, "cut": "even"}, "FULL_SHARD"), (2, {"pipeline": 2, "schedule": "looped.csv"}, "NO_SHARD"))
+LOOPED = [",".join([f"{part}F{micro}" for part in parts for micro in range(8)] + [f"{part}B{micro}" for part in parts[::-1] for micro in range(8)])
+          for parts in ((0, 2), (1, 3))]
 
 
 def tensors(path):
@@ -40,6 +43,10 @@ class Mesh(unittest.TestCase):
         self.base, rng = pathlib.Path(scratch.name), random.Random(1)
         (self.base / "text").write_text(" ".join(rng.choice("the quick brown fox jumps over a lazy dog and then".split()) for _ in range(3000)))
         rows = [(rng.choice(("good nice fine", "bad poor awful")), " and so on" * rng.randrange(4)) for _ in range(96)]
+        (self.base / "looped.csv").write_text("\n".join(LOOPED))
+        (self.base / "split.csv").write_text("0F0,0I0,0W0\n1F0,1I0,1W0\n")
+        (self.base / "vee.csv").write_text("0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n")
+        (self.base / "stuck.csv").write_text("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n")
         (self.base / "labels.csv").write_text("text,label\n" + "".join(f'"{text}{more}",{int(text[0] == "g")}\n' for text, more in rows))
 
     def command(self, ranks, mesh, *words, training=(), **sections):
@@ -89,16 +96,19 @@ class Mesh(unittest.TestCase):
             self.assertEqual(found, [found[0]] * 3)
 
     def test_a_checkpoint_changes_its_mesh_and_the_commands_read_it(self):
-        self.run_on(4, {"pipeline": 2}, training={"checkpoint_dir": "ck", "output": "here.safetensors", "output_format": "safetensors"})
-        for ranks, mesh, strategy in MESHES + ((1, {}, "NO_SHARD"),):
-            text = self.run_on(ranks, mesh, training={"strategy": strategy, "checkpoint_dir": "ck", "output": "there.safetensors", "output_format": "safetensors"})
-            self.assertIn("all 6 steps had been done already", text)
-            self.assertEqual(tensors(self.base / "there.safetensors"), tensors(self.base / "here.safetensors"))
+        for folder, written, read in (("ck", {"pipeline": 2}, MESHES + ((1, {}, "NO_SHARD"),)),
+                                      ("looped", {"pipeline": 2, "schedule": "interleaved"}, MESHES[1:3] + ((1, {}, "NO_SHARD"),))):
+            self.run_on(4, written, training={"checkpoint_dir": folder, "output": "here.safetensors", "output_format": "safetensors"})
+            for ranks, mesh, strategy in read:
+                text = self.run_on(ranks, mesh, training={"strategy": strategy, "checkpoint_dir": folder, "output": "there.safetensors", "output_format": "safetensors"})
+                self.assertIn("all 6 steps had been done already", text)
+                self.assertEqual(tensors(self.base / "there.safetensors"), tensors(self.base / "here.safetensors"))
         stored = {"checkpoint_dir": "ck"}
         results = [(re.findall(r"loss (\S+),", self.run_on(ranks, mesh, "eval", training=stored)),
                     self.run_on(ranks, mesh, "generate", "--prompt", "the quick", "--max-tokens", "8", "--temperature", "0", training=stored).replace(
-                        "muster: OMP_NUM_THREADS is not set: 1 for each of 2 workers", "")) for ranks, mesh in ((2, {"pipeline": 2}), (2, {}))]
-        self.assertEqual(results[0], results[1])
+                        "muster: OMP_NUM_THREADS is not set: 1 for each of 2 workers", "")) for ranks, mesh in (
+                        (2, {"pipeline": 2}), (2, {}), (2, {"pipeline": 2, "schedule": "interleaved", "chunks": 3}))]
+        self.assertEqual(results, [results[0]] * 3)
 
     def test_samples_are_told_once(self):
         self.run_on(4, {"pipeline": 2}, logging={"samples": "samples"})
@@ -126,10 +136,29 @@ class Mesh(unittest.TestCase):
             (2, {"pipeline": 2, "cut": ["model.layers.9"]}, "mesh.cut names model.layers.9, and the model's layers are embedding, model.layers.0 to model.layers.3, head"),
             (2, {"pipeline": 2, "cut": ["model.layers.1", "head"]}, "mesh.cut makes 3 stages, mesh.pipeline is 2"),
             (3, {"pipeline": 3, "cut": ["model.layers.2", "model.layers.1"]}, "mesh.cut is not in the order of layers: model.layers.2 before model.layers.1"),
-            (2, {"pipeline": 2, "schedule": "interleaved"}, "mesh.schedule"),
+            (2, {"pipeline": 2, "schedule": "interleaving"}, "mesh.schedule: 'interleaving' is none of 1f1b, gpipe and interleaved, and there is no such file"),
+            (2, {"pipeline": 2, "chunks": 2}, "mesh.chunks 2 needs mesh.schedule: interleaved, not 1f1b"),
+            (2, {"chunks": 2, "schedule": "interleaved"}, "mesh.chunks 2 with mesh.pipeline 1"),
+            (4, {"pipeline": 4, "chunks": 3, "schedule": "interleaved"}, "mesh.chunks 3 x mesh.pipeline 4 are 12 parts of a model of 6 layers"),
+            (2, {"pipeline": 2, "schedule": "interleaved", "cut": ["head"]}, "mesh.cut makes 2 parts, mesh.pipeline 2 x mesh.chunks 2 are 4"),
+            (3, {"pipeline": 3, "schedule": "looped.csv"}, "schedule looped.csv has 2 ranks, and mesh.pipeline is 3"),
+            (2, {"pipeline": 2, "schedule": "looped.csv", "chunks": 1}, "schedule looped.csv, rank 0, call 9: 2F0: the model has 2 parts"),
+            (4, {"pipeline": 2, "schedule": "looped.csv"}, "the schedule has 8 micro-batches, and a step has 4"),
+            (2, {"pipeline": 2, "schedule": "split.csv"}, "splits backwards"),
+            (2, {"pipeline": 2, "schedule": "vee.csv"}, "places the parts in another way"),
+            (2, {"pipeline": 2, "schedule": "stuck.csv"}, "schedule stuck.csv: deadlock: rank 0 waits for 1B0, which rank 1 calls after 1F1"),
         ):
             with self.subTest(mesh=mesh):
-                self.assertIn(says, self.run_on(ranks, mesh, fails=True))
+                training = {"global_batch": 1} if mesh.get("schedule") in ("split.csv", "vee.csv") else {}
+                self.assertIn(says, self.run_on(ranks, mesh, fails=True, training=training))
+
+    def test_a_schedule_is_proved_without_a_model(self):
+        for name, code, says in (("looped.csv", 0, "looped.csv: 2 ranks, 4 parts (a loop), 8 micro-batches, 64 calls: nothing waits for ever; idle 5.9%"),
+                                 ("split.csv", 0, "6 calls, split backwards"), ("vee.csv", 0, "not in the order of ranks"),
+                                 ("stuck.csv", 2, "schedule stuck.csv: deadlock: "), ("none.csv", 2, "cannot open none.csv")):
+            done = subprocess.run([TRAIN, "--check-schedule", name], capture_output=True, text=True, cwd=self.base, timeout=LIMIT)
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(says, done.stdout + done.stderr)
 
 
 if __name__ == "__main__":

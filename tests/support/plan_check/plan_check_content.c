@@ -35,12 +35,11 @@ static void expect_layers(struct follower *f)
         bool next = false;
         for (int user = l + 1; user < model->layer_count; user++)
             for (int i = 0; i < model->layers[user].source_count; i++) {
-                f->consumers[l] +=
-                    model->layers[user].source[i] == l && model->layers[user].stage == f->stage;
-                next |= model->layers[user].source[i] == l && model->layers[user].stage > f->stage;
+                f->consumers[l] += model->layers[user].source[i] == l && stage_of(f, user) == f->stage;
+                next |= model->layers[user].source[i] == l && stage_of(f, user) != f->stage;
             }
         f->consumers[l] +=
-            next && layer->stage == f->stage; /* the gradient from the next stage counts as one */
+            next && stage_of(f, l) == f->stage; /* the gradient from the next stage counts as one */
     }
     for (int p = 0; p < model->param_count; p++)
         f->groups[f->plan->places[p].group].used += param_elements(&model->params[p]);
@@ -88,7 +87,7 @@ static int follow_inputs(struct follower *f, const struct schedule_op *op)
             return WRONG(f, "op %d uses parameters of group %d after %d of %d steps", f->op, group, version,
                          f->steps);
     }
-    if (op->batch < 0 && f->model->stages > 1 && !layer->inputs &&
+    if (op->batch < 0 && f->model->parts > 1 && !layer->inputs &&
         !(layer->source_count && layer->source[0] == SOURCE_BATCH)) /* this stage reads no batch */
         return 0;
     return follower_expect(f, op->batch, HOLDS_BATCH, -1, op->micro);
@@ -372,13 +371,13 @@ static int follow_comm(struct follower *f, const struct schedule_op *op)
     case COMM_ALL_REDUCE:
         return op->group < 0 ? follow_sum(f, op) : follow_all_reduce(f, op);
     case COMM_RECV:
-        if (f->model->layers[op->layer].stage < f->stage)
+        if (stage_of(f, op->layer) != f->stage && !is_gradient(op))
             follower_hold(f, op->to, HOLDS_OUT, op->layer, op->micro);
         else
             return add_contribution(f, op->to, HOLDS_DOUT, op->layer, op->micro, 0);
         return 0;
     case COMM_SEND:
-        if (f->model->layers[op->layer].stage == f->stage)
+        if (stage_of(f, op->layer) == f->stage && !is_gradient(op))
             return follower_expect(f, op->from, HOLDS_OUT, op->layer, op->micro);
         if (follower_expect(f, op->from, HOLDS_DOUT, op->layer, op->micro) < 0)
             return -1;
@@ -546,7 +545,7 @@ static int check_calls(const struct follower *f)
     int m = f->plan->options.micro_batches;
     for (int l = 0; l < f->model->layer_count; l++)
         for (int i = 0; i < m; i++) {
-            int at = 2 * (l * m + i), wanted = f->model->layers[l].stage == f->stage;
+            int at = 2 * (l * m + i), wanted = stage_of(f, l) == f->stage;
             const bool backward = wanted && f->needs_grad[l] && !follower_sends_rows(f, l, i);
             if (f->calls[at] != wanted || f->calls[at + 1] != backward)
                 return WRONG(f, "layer %d of micro-batch %d has %d forwards and %d backwards", l, i,

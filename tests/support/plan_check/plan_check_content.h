@@ -76,6 +76,18 @@ static inline bool sums_late(const struct follower *f, int group)
     return f->sums && !f->plan->groups[group].whole;
 }
 
+static inline int stage_of(const struct follower *f, int layer)
+{
+    return plan_stage_of(f->plan->options.mesh, f->model->layers[layer].part);
+}
+
+/* A transfer of a gradient, by its stream. */
+static inline bool is_gradient(const struct schedule_op *op)
+{
+    return op->stream == STREAM_GRADIENTS || op->stream == STREAM_GRADIENTS_ODD ||
+           op->stream == STREAM_GRADIENTS_LAST;
+}
+
 /* plan_check_rows.c */
 int follower_find_rows(struct follower *f);
 bool follower_sends_rows(const struct follower *f, int layer, int micro);
@@ -100,7 +112,7 @@ static inline bool opens(const struct follower *f, int group)
 /* The micro-batch that goes back last: its gradients end the sums. */
 static inline int last_back(const struct follower *f)
 {
-    const bool first_last = f->plan->options.schedule == PIPE_GPIPE && f->model->stages > 1;
+    const bool first_last = f->plan->options.schedule == PIPE_GPIPE && f->model->parts > 1;
     return first_last ? 0 : f->plan->options.micro_batches - 1;
 }
 

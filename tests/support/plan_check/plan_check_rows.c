@@ -32,7 +32,7 @@ bool follower_sends_rows(const struct follower *f, int layer, int micro)
 
 static bool trains(const struct follower *f, int layer, int param, int group)
 {
-    return f->model->layers[layer].stage == f->stage && f->model->params[param].trainable &&
+    return stage_of(f, layer) == f->stage && f->model->params[param].trainable &&
            f->plan->places[param].group == group;
 }
 
@@ -59,7 +59,7 @@ static bool written(const struct follower *f, int param, int first, int last)
     for (int l = 0; l < f->model->layer_count; l++)
         for (int i = 0; i < f->model->layers[l].param_count; i++)
             for (int m = first; m <= last && f->model->layers[l].param[i] == param; m++)
-                if (f->model->layers[l].stage == f->stage && !follower_sends_rows(f, l, m))
+                if (stage_of(f, l) == f->stage && !follower_sends_rows(f, l, m))
                     return true;
     return false;
 }

@@ -101,7 +101,7 @@ static void model_refused(void (*spoil)(struct plan_model *m), int code, const c
     struct plan_model *m = small_gpt();
     struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
     spoil(m);
-    options.mesh.side[SIDE_PIPELINE] = m->model.stages > 0 ? m->model.stages : 1;
+    options.mesh.side[SIDE_PIPELINE] = m->model.parts > 0 ? m->model.parts : 1;
     options.rank = 0;
     refused(&m->model, &options, code, text);
     plan_model_destroy(m);
@@ -109,16 +109,16 @@ static void model_refused(void (*spoil)(struct plan_model *m), int code, const c
 
 static void too_many_stages(struct plan_model *m)
 {
-    m->model.stages = 7;
+    m->model.parts = 7;
 }
 static void no_stages(struct plan_model *m)
 {
-    m->model.stages = 0;
+    m->model.parts = 0;
 }
 static void stage_backwards(struct plan_model *m)
 {
     plan_model_stages(m, 2);
-    m->layers[5].stage = 0;
+    m->layers[5].part = 0;
 }
 static void skips_a_stage(struct plan_model *m)
 {
@@ -173,10 +173,10 @@ static void too_many_groups(struct plan_model *m)
 static void models_are_rejected_with_reasons(void **state)
 {
     (void)state;
-    model_refused(too_many_stages, MUSTER_E_INVALID, "7 pipeline stages for 6 layers");
-    model_refused(no_stages, MUSTER_E_INVALID, "0 pipeline stages");
-    model_refused(stage_backwards, MUSTER_E_INVALID, "stages are runs of layers in order");
-    model_refused(skips_a_stage, MUSTER_E_INVALID, "only the stage before can be read");
+    model_refused(too_many_stages, MUSTER_E_INVALID, "7 parts for 6 layers");
+    model_refused(no_stages, MUSTER_E_INVALID, "0 parts for 6 layers");
+    model_refused(stage_backwards, MUSTER_E_INVALID, "parts are runs of layers in order");
+    model_refused(skips_a_stage, MUSTER_E_INVALID, "only the part before can be read");
     model_refused(source_after_user, MUSTER_E_INVALID, "does not come before it");
     model_refused(unused_param, MUSTER_E_INVALID, "is used by no layer");
     model_refused(unknown_param, MUSTER_E_INVALID, "uses parameter 4000");
@@ -733,6 +733,17 @@ static void layers_become_stages(void **state)
         {{.stages = 3, .seconds = ends}, "0111112", NULL},
         {{.stages = 2, .seconds = flat}, "0001111", NULL},
         {{.stages = 4, .seconds = late}, "0123333", NULL},
+        {{.stages = 3, .chunks = 2, .even = true}, "0123455", NULL},
+        {{.stages = 2, .chunks = 2, .seconds = flat}, "0112233", NULL},
+        {{.stages = 4, .chunks = 3},
+         NULL,
+         "mesh.chunks 3 x mesh.pipeline 4 are 12 parts of a model of 7 layers"},
+        {{.stages = 2, .chunks = 1 << 30},
+         NULL,
+         "are 2147483648 parts of a model of 7 layers; use at most 7"},
+        {{.stages = 2, .chunks = 2, .names = by_name},
+         NULL,
+         "mesh.cut makes 3 parts, mesh.pipeline 2 x mesh.chunks 2 are 4"},
         {{.stages = 8}, NULL, "mesh.pipeline 8 for a model of 7 layers; use 1 to 7"},
         {{.stages = 2, .names = unknown},
          NULL,
@@ -752,8 +763,8 @@ static void layers_become_stages(void **state)
         if (result != (cases[i].error ? -1 : 0) || !strstr(err.text, cases[i].error ? cases[i].error : ""))
             fail_msg("case %zu: %d, '%s'", i, result, err.text);
         for (int l = 0; !result && l < 7; l++)
-            if (m->layers[l].stage != cases[i].stages[l] - '0')
-                fail_msg("case %zu: layer %d is on stage %d", i, l, m->layers[l].stage);
+            if (m->layers[l].part != cases[i].stages[l] - '0')
+                fail_msg("case %zu: layer %d is on stage %d", i, l, m->layers[l].part);
     }
     plan_model_destroy(m);
 }

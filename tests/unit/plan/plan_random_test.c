@@ -59,7 +59,9 @@ static void random_dtypes(uint64_t seed, struct plan_options *options)
     if (plan_model_next(&own, 2)) /* none, some or all of the parameters */
         options->keep_whole_bytes = (int64_t)1 << plan_model_next(&own, 24);
     options->average_decay = plan_model_next(&own, 3) ? 0 : 0.99;
-    options->schedule = (enum pipe_schedule)plan_model_next(&own, PIPE_SCHEDULE_COUNT);
+    options->schedule = (enum pipe_schedule)plan_model_next(&own, PIPE_TABLE);
+    if (options->schedule == PIPE_INTERLEAVED && options->mesh.side[SIDE_PIPELINE] > 1)
+        options->chunks = 1 + (int)plan_model_next(&own, 3);
 }
 
 static void random_plans_are_right(void **state)
@@ -72,9 +74,10 @@ static void random_plans_are_right(void **state)
     for (int i = 0; i < MODELS; i++) {
         uint64_t one = seed + (uint64_t)i * UINT64_C(0x9E3779B97F4A7C15), start = one;
         struct plan_options options = random_options(&one);
-        struct plan_model *m = plan_model_random(&one, options.mesh.side[SIDE_PIPELINE]);
         if (i % 2)
             random_dtypes(start, &options);
+        struct plan_model *m = plan_model_random(&one, options.mesh.side[SIDE_PIPELINE] *
+                                                           (options.chunks > 1 ? options.chunks : 1));
         if (i % 3 == 0)
             plan_model_look_up(m);
         if (i % 4 && options.mesh.side[SIDE_PIPELINE] == 1 && options.compression == COMPRESSION_NONE)
@@ -254,10 +257,10 @@ static void spoil(uint64_t *seed, struct plan_model *m, struct plan_options *opt
         layer->source_count = layer->source_count + near;
         break;
     case 22:
-        layer->stage += near;
+        layer->part += near;
         break;
     default:
-        model->stages += near;
+        model->parts += near;
         break;
     }
 }

@@ -84,6 +84,8 @@ struct trainer_options training_options(const struct training *run, int rank)
                  .reduce_dtype = run->reduce_dtype,
                  .recompute = run->policy,
                  .schedule = run->schedule,
+                 .chunks = run->chunks,
+                 .table = run->table,
                  .optimizer_memory = run->optimizer_memory,
                  .average_decay = run->average_decay,
                  .train = true},
@@ -181,7 +183,8 @@ static int rank_body(int rank, int world_size, void *context)
     options.store = world_size > 1 ? &world->store : NULL;
     for (int i = 0; model && i < model->layer_count - 1; i++)
         model->layers[i].recompute = run->recompute && i > 0;
-    const struct plan_cut cut = {.stages = run->mesh.side[SIDE_PIPELINE], .even = true};
+    const struct plan_cut cut = {
+        .stages = run->mesh.side[SIDE_PIPELINE], .chunks = run->chunks, .even = true};
     if (model && plan_cut_model(model, &options.plan, &cut, &err) < 0) {
         fprintf(stderr, "rank %d: %s\n", rank, err.text);
         return -1;

@@ -34,6 +34,8 @@ struct training {
     bool recompute;                  /* every block: the model asks for it */
     struct recompute_options policy;
     enum pipe_schedule schedule;
+    int chunks; /* parts of a stage; 0: 1 */
+    const struct pipe_table *table;
     enum memory_class optimizer_memory;
     int64_t head_chunk; /* bytes; 0: the head's */
     /* NULL: gpt2_create of gpt. Every rank makes its own. */

@@ -23,7 +23,7 @@ static bool full; /* every cell, and more steps */
 
 static struct model *small_llama(const struct training *run, struct muster_error *err)
 {
-    const struct llama_config config = {.layers = 3,
+    const struct llama_config config = {.layers = run->gpt.layers > 3 ? run->gpt.layers : 3,
                                         .channels = 24,
                                         .heads = 4,
                                         .kv_heads = 2,
@@ -107,22 +107,31 @@ static const struct cell {
     bool recompute;
     enum pipe_schedule schedule;
     enum recompute policy;
+    int chunks;
 } cells[] = {
-    {STRATEGY_NO_SHARD, MESH(2, 1, 1), 4, false, PIPE_1F1B, RECOMPUTE_NONE},
-    {STRATEGY_NO_SHARD, MESH(2, 1, 1), 1, true, PIPE_1F1B, RECOMPUTE_NONE},
-    {STRATEGY_NO_SHARD, MESH(2, 2, 1), 2, false, PIPE_1F1B, RECOMPUTE_NONE},
-    {STRATEGY_SHARD_OPTIM, MESH(2, 1, 2), 2, false, PIPE_1F1B, RECOMPUTE_NONE},
-    {STRATEGY_SHARD_GRAD_OP, MESH(2, 1, 2), 4, true, PIPE_1F1B, RECOMPUTE_NONE},
-    {STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, false, PIPE_1F1B, RECOMPUTE_NONE},
-    {STRATEGY_HYBRID_SHARD, MESH(2, 2, 2), 2, false, PIPE_1F1B, RECOMPUTE_NONE},
-    {STRATEGY_NO_SHARD, MESH(3, 1, 1), 8, false, PIPE_1F1B, RECOMPUTE_NONE},
-    {STRATEGY_FULL_SHARD, MESH(3, 1, 2), 2, true, PIPE_1F1B, RECOMPUTE_NONE},
-    {STRATEGY_FULL_SHARD, MESH(4, 1, 2), 4, false, PIPE_1F1B, RECOMPUTE_NONE},
-    {STRATEGY_NO_SHARD, MESH(2, 1, 1), 8, false, GPIPE},
-    {STRATEGY_FULL_SHARD, MESH(3, 1, 2), 4, false, GPIPE},
-    {STRATEGY_SHARD_GRAD_OP, MESH(2, 1, 2), 4, false, GPIPE},
-    {STRATEGY_HYBRID_SHARD, MESH(2, 2, 2), 2, false, GPIPE},
-    {STRATEGY_FULL_SHARD, MESH(4, 1, 1), 2, true, PIPE_GPIPE, RECOMPUTE_NONE},
+    {STRATEGY_NO_SHARD, MESH(2, 1, 1), 4, false, PIPE_1F1B, RECOMPUTE_NONE, 1},
+    {STRATEGY_NO_SHARD, MESH(2, 1, 1), 1, true, PIPE_1F1B, RECOMPUTE_NONE, 1},
+    {STRATEGY_NO_SHARD, MESH(2, 2, 1), 2, false, PIPE_1F1B, RECOMPUTE_NONE, 1},
+    {STRATEGY_SHARD_OPTIM, MESH(2, 1, 2), 2, false, PIPE_1F1B, RECOMPUTE_NONE, 1},
+    {STRATEGY_SHARD_GRAD_OP, MESH(2, 1, 2), 4, true, PIPE_1F1B, RECOMPUTE_NONE, 1},
+    {STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, false, PIPE_1F1B, RECOMPUTE_NONE, 1},
+    {STRATEGY_HYBRID_SHARD, MESH(2, 2, 2), 2, false, PIPE_1F1B, RECOMPUTE_NONE, 1},
+    {STRATEGY_NO_SHARD, MESH(3, 1, 1), 8, false, PIPE_1F1B, RECOMPUTE_NONE, 1},
+    {STRATEGY_FULL_SHARD, MESH(3, 1, 2), 2, true, PIPE_1F1B, RECOMPUTE_NONE, 1},
+    {STRATEGY_FULL_SHARD, MESH(4, 1, 2), 4, false, PIPE_1F1B, RECOMPUTE_NONE, 1},
+    {STRATEGY_NO_SHARD, MESH(2, 1, 1), 8, false, GPIPE, 1},
+    {STRATEGY_FULL_SHARD, MESH(3, 1, 2), 4, false, GPIPE, 1},
+    {STRATEGY_SHARD_GRAD_OP, MESH(2, 1, 2), 4, false, GPIPE, 1},
+    {STRATEGY_HYBRID_SHARD, MESH(2, 2, 2), 2, false, GPIPE, 1},
+    {STRATEGY_FULL_SHARD, MESH(4, 1, 1), 2, true, PIPE_GPIPE, RECOMPUTE_NONE, 1},
+    {STRATEGY_NO_SHARD, MESH(2, 1, 1), 8, false, PIPE_INTERLEAVED, RECOMPUTE_NONE, 2},
+    {STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, false, PIPE_INTERLEAVED, RECOMPUTE_NONE, 2},
+    {STRATEGY_SHARD_OPTIM, MESH(3, 1, 2), 4, false, PIPE_INTERLEAVED, RECOMPUTE_EXCEPT_LAST, 2},
+    {STRATEGY_FULL_SHARD, MESH(4, 1, 1), 2, true, PIPE_INTERLEAVED, RECOMPUTE_NONE, 2},
+    {STRATEGY_SHARD_GRAD_OP, MESH(2, 1, 2), 4, true, PIPE_INTERLEAVED, RECOMPUTE_NONE, 4},
+    {STRATEGY_HYBRID_SHARD, MESH(2, 2, 2), 1, false, PIPE_INTERLEAVED, RECOMPUTE_NONE, 3},
+    {STRATEGY_FULL_SHARD, MESH(3, 1, 2), 1, false, PIPE_INTERLEAVED, RECOMPUTE_NONE, 2},
+    {STRATEGY_FULL_SHARD, MESH(1, 1, 2), 4, false, PIPE_INTERLEAVED, RECOMPUTE_NONE, 2},
 };
 
 /* Against the same data side on one stage: what a batch's own mean needs. */
@@ -134,7 +143,7 @@ static void check(struct model *(*create)(const struct training *, struct muster
         const struct cell *cell = &cells[i];
         struct training run = training_small();
         struct found one, many;
-        run.gpt.layers = 3;
+        run.gpt.layers = cell->chunks > 1 ? 6 : 3;
         run.create = create;
         run.steps = STEPS;
         run.kernels = kernels_ref_f64();
@@ -143,12 +152,16 @@ static void check(struct model *(*create)(const struct training *, struct muster
         run.micro_batches = cell->micro_batches;
         run.recompute = cell->recompute;
         run.schedule = cell->schedule;
+        run.chunks = cell->chunks;
         run.policy = (struct recompute_options){cell->policy, 0};
         run.mesh = cell->mesh;
-        if (cell->mesh.side[SIDE_PIPELINE] > most_stages || (!full && i % 3 != turn % 3))
+        if (cell->mesh.side[SIDE_PIPELINE] > most_stages || (cell->chunks > 1 && most_stages < 4) ||
+            (!full && i % 3 != turn % 3))
             continue;
         train(run, &many);
         run.mesh.side[SIDE_PIPELINE] = 1;
+        run.chunks = 1;
+        run.schedule = PIPE_1F1B;
         train(run, &one);
         const double losses = training_deviation(many.losses, one.losses, STEPS),
                      norms = training_deviation(many.norms, one.norms, STEPS),
@@ -240,6 +253,14 @@ static int look(const struct training *run, struct trainer *trainer, int rank, i
     return sums[1] == (double)rows * run->positions * mesh_line(run->mesh, AXIS_DATA, 0).size ? 0 : -1;
 }
 
+/* The first micro-batch goes last, and rank 0 sends in another order than rank 1 calls. */
+#define LATE_FIRST                                                                                           \
+    "0F1,0F2,2F1,0F3,2F2,0F0,2F3,2F0,2B3,2B2,0B3,2B1,0B2,2B0,0B1,0B0\n"                                      \
+    "1F2,1F1,3F1,1F3,3F2,1F0,3F3,3B3,3F0,3B2,1B3,3B1,1B2,3B0,1B1,1B0\n"
+
+/* One rank with both ends of a tied GPT-2: their calls go back in turn. */
+#define TWO_PARTS "0F0,0F1,1F0,1F1,1B0,1B1,0B0,0B1\n"
+
 static const struct feature {
     const char *name;
     struct model *(*create)(const struct training *, struct muster_error *);
@@ -250,20 +271,37 @@ static const struct feature {
     enum dtype param_dtype, reduce_dtype;
     bool tcp;
     double limit; /* for losses: rounding to 16 bits may go either way where a norm differs in its last bit */
+    int chunks;
+    const char *table; /* a schedule as text; NULL: 1f1b, or interleaved with chunks */
 } features[] = {
     {"frozen front", late_llama, STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, 2, 0, DTYPE_F32, DTYPE_F32, false,
-     1e-11},
+     1e-11, 1, NULL},
     {"frozen front", late_llama, STRATEGY_NO_SHARD, MESH(3, 1, 1), 2, 2, 0, DTYPE_F32, DTYPE_F32, false,
-     1e-11},
+     1e-11, 1, NULL},
     {"averages", small_llama, STRATEGY_SHARD_OPTIM, MESH(2, 1, 2), 2, 2, 0.9, DTYPE_F32, DTYPE_F32, false,
-     1e-11},
+     1e-11, 1, NULL},
     {"no prefetch", small_llama, STRATEGY_FULL_SHARD, MESH(2, 1, 2), 2, 0, 0, DTYPE_F32, DTYPE_F32, false,
-     1e-11},
-    {"tcp", small_llama, STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, 2, 0, DTYPE_F32, DTYPE_F32, true, 1e-11},
-    {"bf16", small_llama, STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, 2, 0, DTYPE_BF16, DTYPE_BF16, false, 1e-4},
+     1e-11, 1, NULL},
+    {"tcp", small_llama, STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, 2, 0, DTYPE_F32, DTYPE_F32, true, 1e-11, 1,
+     NULL},
+    {"bf16", small_llama, STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, 2, 0, DTYPE_BF16, DTYPE_BF16, false, 1e-4, 1,
+     NULL},
     {"bf16 replicas", small_llama, STRATEGY_HYBRID_SHARD, MESH(2, 2, 1), 2, 2, 0, DTYPE_BF16, DTYPE_F32,
-     false, 1e-4},
-    {"fp16", small_llama, STRATEGY_SHARD_GRAD_OP, MESH(2, 1, 2), 2, 2, 0, DTYPE_F16, DTYPE_F16, false, 1e-4},
+     false, 1e-4, 1, NULL},
+    {"interleaved", small_llama, STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, 2, 0, DTYPE_F32, DTYPE_F32, false,
+     1e-11, 2, NULL},
+    {"interleaved, frozen front", late_llama, STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, 1, 0, DTYPE_F32,
+     DTYPE_F32, true, 1e-11, 2, NULL},
+    {"interleaved bf16", small_llama, STRATEGY_HYBRID_SHARD, MESH(2, 2, 1), 2, 2, 0, DTYPE_BF16, DTYPE_BF16,
+     false, 1e-4, 2, NULL},
+    {"a table", small_llama, STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, 2, 0, DTYPE_BF16, DTYPE_F32, false, 1e-4,
+     2, LATE_FIRST},
+    {"two parts of one stage", NULL, STRATEGY_FULL_SHARD, MESH(1, 1, 2), 2, 2, 0, DTYPE_F32, DTYPE_F32, false,
+     1e-11, 2, TWO_PARTS},
+    {"two parts of one stage, bf16", NULL, STRATEGY_HYBRID_SHARD, MESH(1, 2, 2), 2, 2, 0, DTYPE_BF16,
+     DTYPE_BF16, false, 1e-4, 2, TWO_PARTS},
+    {"fp16", small_llama, STRATEGY_SHARD_GRAD_OP, MESH(2, 1, 2), 2, 2, 0, DTYPE_F16, DTYPE_F16, false, 1e-4,
+     1, NULL},
 };
 
 static void features_in_stages(void **state)
@@ -284,11 +322,21 @@ static void features_in_stages(void **state)
         run.param_dtype = f->param_dtype;
         run.reduce_dtype = f->reduce_dtype;
         run.comm = f->tcp ? comm_tcp() : NULL;
+        struct pipe_table table = {0};
+        struct muster_error err = {0};
+        if (f->table &&
+            pipe_table_read("a table", f->table, f->mesh.side[SIDE_PIPELINE] * f->chunks, &table, &err) < 0)
+            fail_msg("%s", err.text);
+        run.chunks = f->chunks;
+        run.schedule = f->table ? PIPE_TABLE : f->chunks > 1 ? PIPE_INTERLEAVED : PIPE_1F1B;
+        run.table = &table;
         run.visit = look;
         run.mesh = f->mesh;
         run.context = &with;
         train(run, &many);
         run.mesh.side[SIDE_PIPELINE] = 1;
+        run.chunks = 1;
+        run.schedule = PIPE_1F1B;
         run.context = &without;
         train(run, &one);
         const double losses = training_deviation(many.losses, one.losses, STEPS),
@@ -298,6 +346,7 @@ static void features_in_stages(void **state)
         assert_true(losses <= f->limit && seen <= f->limit);
         assert_true(without.logits > 0 && fabs(with.logits / without.logits - 1) < 100 * f->limit);
         assert_true(without.gradient > 0 && fabs(with.gradient / without.gradient - 1) < 100 * f->limit);
+        pipe_table_free(&table);
         free(one.params);
         free(many.params);
     }
@@ -310,9 +359,9 @@ static void single_precision_in_stages(void **state)
     (void)state;
     double base[LONG], other[LONG], norms[LONG], many[LONG], many_norms[LONG];
     static const struct cell worlds[] = {
-        {STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, false, PIPE_1F1B, RECOMPUTE_NONE},
-        {STRATEGY_HYBRID_SHARD, MESH(2, 2, 2), 1, false, PIPE_1F1B, RECOMPUTE_NONE},
-        {STRATEGY_NO_SHARD, MESH(4, 1, 1), 8, false, PIPE_1F1B, RECOMPUTE_NONE}};
+        {STRATEGY_FULL_SHARD, MESH(2, 1, 2), 4, false, PIPE_1F1B, RECOMPUTE_NONE, 1},
+        {STRATEGY_HYBRID_SHARD, MESH(2, 2, 2), 1, false, PIPE_1F1B, RECOMPUTE_NONE, 1},
+        {STRATEGY_NO_SHARD, MESH(4, 1, 1), 8, false, PIPE_1F1B, RECOMPUTE_NONE, 1}};
     struct training run = training_small();
     const int steps = full ? LONG : 20;
     run.steps = steps;
