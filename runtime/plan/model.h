@@ -160,7 +160,7 @@ struct layer_desc {
     const void *config; /* owned by the model's builder; lives as long as the model */
     int param[LAYER_PARAMS], param_count;
     int source[LAYER_SOURCES], source_count; /* layers, or SOURCE_BATCH */
-    int part;                                /* of the model, see model.parts */
+    int part;                                /* number of its part of the model, see model.parts */
     unsigned inputs; /* inputs of the batch that the layer reads, a bit for each index */
     /* Index + 1 of the batch input (DTYPE_I32, an element for each position) by which the layer looks rows
      * up; 0: the layer is no lookup. A lookup's output (B,T,C) is row tokens[b,t] of its first parameter
@@ -180,7 +180,7 @@ struct model {
     int layer_count;
     struct batch_input inputs[BATCH_INPUTS]; /* arrays of a batch, in the order in which callers give them */
     int input_count;
-    int parts; /* runs of layers that the model is cut into, at least 1; pipe.h says which stage has a part */
+    int parts; /* runs of layers that the model is cut into, at least 1; pipe.h has the stage of each part */
     int max_positions; /* largest T; 0: any */
     /* Factor of the adapters' product; 0: the model has no adapters. With adapters all other parameters are
      * frozen: checkpoints have the adapters alone. */

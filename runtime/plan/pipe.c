@@ -117,7 +117,7 @@ bool pipe_is_split(const struct pipe_table *table)
 struct pipe_run {
     const struct pipe_table *table;
     int *forward, *back;                 /* [part * micros + micro] */
-    int at[PIPE_PARTS], now[PIPE_PARTS]; /* of a rank: its next call; time */
+    int at[PIPE_PARTS], now[PIPE_PARTS]; /* next call and time of a rank */
 };
 
 static int cell_of(const struct pipe_table *t, int part, int micro)

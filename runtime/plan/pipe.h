@@ -1,8 +1,8 @@
 /* pipe.h - the order in which the ranks of a pipeline call the parts of a model, as a table. Pure.
  *
- * A model is cut into parts. Part g is on rank g % ranks of the pipeline, unless a table that was read from
- * text says otherwise. A call is the forward or the backward of a part for a micro-batch. A backward may be
- * split into its gradients of inputs and its gradients of weights. Transfers follow from the calls. */
+ * A model is cut into parts. Part g is on rank g % ranks of the pipeline, unless a table from text has
+ * another order. A call is the forward or the backward of a part for a micro-batch. A backward may be split
+ * into its gradients of inputs and its gradients of weights. Transfers follow from the calls. */
 #ifndef MUSTER_RUNTIME_PLAN_PIPE_H
 #define MUSTER_RUNTIME_PLAN_PIPE_H
 
@@ -27,7 +27,7 @@ enum pipe_schedule {
 };
 const char *pipe_schedule_name(enum pipe_schedule schedule);
 
-enum { PIPE_PARTS = 64, PIPE_CALLS = 1 << 22 /* of a table */ };
+enum { PIPE_PARTS = 64, PIPE_CALLS = 1 << 22 }; /* most parts and calls of a table */
 enum pipe_phase {
     PIPE_FORWARD,
     PIPE_BACKWARD,

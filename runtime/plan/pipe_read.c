@@ -24,7 +24,7 @@ static int refuse_cell(const struct pipe_reader *r, int rank, int call, const ch
                      call + 1, length > 40 ? 40 : length, cell, why);
 }
 
-static const char *read_number(const char *at, const char *end, int *value)
+static const char *read_call_number(const char *at, const char *end, int *value)
 {
     int64_t number = 0;
     const char *begin = at;
@@ -56,14 +56,14 @@ static int read_call(struct pipe_reader *r, int rank, const char *at, const char
     const int number = t->first[rank + 1] - t->first[rank], length = (int)(end - at);
     int part, micro;
     const char *begin = at;
-    if (!(at = read_number(at, end, &part)) || at == end)
+    if (!(at = read_call_number(at, end, &part)) || at == end)
         return refuse_cell(r, rank, number, begin, length, "is no call: write 0F1 for a forward of part 0");
     if (is_passed_over(at, end))
         return 0;
     const char *letter = strchr(letters, *at);
-    if (!letter || !*at || read_number(at + 1, end, &micro) != end)
+    if (!letter || !*at || read_call_number(at + 1, end, &micro) != end)
         return refuse_cell(r, rank, number, begin, length,
-                           "is no call: write a part, one of F, B, I and W, and a micro-batch");
+                           "is no call: write a part, a letter (F, B, I or W) and a micro-batch");
     if (part >= PIPE_PARTS || t->first[rank + 1] == PIPE_CALLS)
         return error_set(r->err, MUSTER_E_LIMIT,
                          "schedule %s, rank %d, call %d: at most %d parts and %d calls", r->name, rank,

@@ -1,7 +1,7 @@
 /* plan_edge.c - activations and gradients that cross the boundary between two parts of the model on different
  * pipeline stages. Each pair of neighbours has a stream for each direction.
  *
- * A stage receives in the order in which its neighbour sends, which the table of the schedule tells. So a
+ * A stage receives in the order in which its neighbour sends, as the table of the schedule has it. So a
  * transfer may be received before it is needed. */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "proto/base/mem.h"
 #include "runtime/plan/plan_internal.h"
 
-enum { ACTIVATIONS, GRADIENTS }; /* of plan_builder.sent */
+enum { ACTIVATIONS, GRADIENTS }; /* indices of plan_builder.sent */
 
 /* ---- neighbours ---- */
 
@@ -186,7 +186,7 @@ void plan_leave_call(struct plan_builder *b, int index)
         const int part = b->model->layers[l].part, at = l * b->options->micro_batches + call->micro;
         const struct plan_edge *edge = &b->edges[l];
         if (part != call->part && (part != call->part - 1 || !edge->in.count))
-            continue; /* neither its own layers nor those that it reads */
+            continue; /* neither a layer of the part nor a layer that the part reads */
         free_edge(b, b->out[at]);
         free_edge(b, b->dout[at]);
     }

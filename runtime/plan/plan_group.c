@@ -18,7 +18,7 @@ enum { GROUP_ALIGNMENT = 64 }; /* bytes */
 
 struct piece {
     int unit, first_layer, first_param;
-    uint64_t parts; /* of the model, in bits: those that use it */
+    uint64_t parts; /* bits of the parts of the model that use it */
     bool trainable, whole, statistic, alone;
     enum stored stored;
     int64_t bytes;

@@ -38,7 +38,7 @@ enum step_phase { PHASE_FORWARD, PHASE_RECOMPUTE, PHASE_BACKWARD };
 struct plan_step {
     enum step_phase phase;
     int layer, micro;
-    int call;                 /* of a part, counted over the stage's calls in the table */
+    int call;                 /* index among the stage's calls in the table */
     int op;                   /* position in the schedule once emitted */
     int gather[LAYER_GROUPS]; /* index of the gather whose slot holds the layer's i-th group; -1: no gather */
 };
@@ -172,8 +172,8 @@ struct plan_builder {
     struct plan_clock stream_clock[STREAM_COUNT];
 };
 
-/* Whether the present part and micro-batch is the last one that writes the group's gradient: it ends the sum.
- * The first one, of turn 0, begins it. */
+/* Whether no later part and micro-batch writes the group's gradient. Turn 0 begins a sum of gradients, the
+ * last turn ends it. */
 static inline bool plan_is_last_turn(const struct plan_builder *b, int group)
 {
     return b->groups[group].turn == b->groups[group].turns - 1;
@@ -294,7 +294,7 @@ void plan_receive(struct plan_builder *b, int call); /* before the first step of
 void plan_send(struct plan_builder *b, int step);    /* after a step */
 /* A free buffer of a ring, for a layer's output or gradient in a micro-batch. */
 int plan_take_edge(struct plan_builder *b, struct plan_edge_ring *ring, int layer);
-void plan_leave_call(struct plan_builder *b, int call); /* frees what the call was the last to read */
+void plan_leave_call(struct plan_builder *b, int call); /* frees buffers that no later call reads */
 
 /* plan_schedule.c */
 void plan_start_schedule(struct plan_builder *b);
