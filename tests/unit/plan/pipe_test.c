@@ -121,7 +121,8 @@ static const struct {
      2, NULL},
     {"0F0,0B0\n", 0, NULL},
     /* its own 1F1B table counts the last stage's micro-batches from 1 */
-    {"0F0,0F1,0B0,0B1,0REDUCE_GRAD\n1F1,1B0,1B1,1F2,1REDUCE_GRAD\n", 2, "schedule FILE, rank 1, call 2: 1B0 comes before 1F0"},
+    {"0F0,0F1,0B0,0B1,0REDUCE_GRAD\n1F1,1B0,1B1,1F2,1REDUCE_GRAD\n", 2,
+     "schedule FILE, rank 1, call 2: 1B0 comes before 1F0"},
     {"0F0,0F1,0B0,0B1\n1F0,1F0,1B0,1F1,1B1\n", 0, "schedule FILE, rank 1, call 2: 1F0 comes twice"},
     {"0F0,0B0\n1F0,1I0,1B0,1W0\n", 0, "schedule FILE, rank 1, call 3: 1B0 comes twice"},
     {"0F0,0B0\n1F0,1W0,1I0\n", 0, "schedule FILE, rank 1, call 2: 1W0 comes before 1I0"},
