@@ -109,20 +109,30 @@ class Llama:
         scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), float("-inf"))
         return product("o_proj", (scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, -1))
 
+    def layer(self, p, number, x):
+        """Layer 0 is the embedding of tokens, the last one gives logits."""
+        if number == 0:
+            return p["model.embed_tokens.weight"][x]
+        if number > self.layers:
+            return functional.linear(self.rms_norm(x, p["model.norm.weight"]), p["model.embed_tokens.weight" if self.tied else "lm_head.weight"])
+        name = f"model.layers.{number - 1}."
+        product = lambda part, value: functional.linear(
+            value, p[f"{name}self_attn.{part}.weight"], p.get(f"{name}self_attn.{part}.bias"))
+        x = x + self.attend(self.rms_norm(x, p[name + "input_layernorm.weight"]), product)
+        h = self.rms_norm(x, p[name + "post_attention_layernorm.weight"])
+        gate = functional.silu(functional.linear(h, p[name + "mlp.gate_proj.weight"]))
+        return x + functional.linear(gate * functional.linear(h, p[name + "mlp.up_proj.weight"]),
+                                     p[name + "mlp.down_proj.weight"])
+
+    def layer_of(self, name):
+        """The number of the layer that has a parameter, of an untied model."""
+        return int(name.split(".")[2]) + 1 if name.startswith("model.layers.") else 0 if "embed" in name else self.layers + 1
+
     def loss_of(self, p, tokens, targets):
-        x = p["model.embed_tokens.weight"][tokens]
-        for i in range(self.layers):
-            name = f"model.layers.{i}."
-            product = lambda part, value: functional.linear(
-                value, p[f"{name}self_attn.{part}.weight"], p.get(f"{name}self_attn.{part}.bias"))
-            x = x + self.attend(self.rms_norm(x, p[name + "input_layernorm.weight"]), product)
-            h = self.rms_norm(x, p[name + "post_attention_layernorm.weight"])
-            gate = functional.silu(functional.linear(h, p[name + "mlp.gate_proj.weight"]))
-            x = x + functional.linear(gate * functional.linear(h, p[name + "mlp.up_proj.weight"]),
-                                      p[name + "mlp.down_proj.weight"])
-        head = p["model.embed_tokens.weight" if self.tied else "lm_head.weight"]
-        logits = functional.linear(self.rms_norm(x, p["model.norm.weight"]), head)
-        return functional.cross_entropy(logits.reshape(-1, self.vocab), targets.reshape(-1))
+        x = tokens
+        for number in range(self.layers + 2):
+            x = self.layer(p, number, x)
+        return functional.cross_entropy(x.reshape(-1, self.vocab), targets.reshape(-1))
 
     def of_transformers(self, parameters):
         import transformers

@@ -15,14 +15,15 @@
  * the run: dtype ranks strategy micro_batches samples T steps lr weight_decay beta1 beta2 epsilon clip_norm,
  * optimizer (enum) momentum dampening nesterov decay (enum), and two patterns of names,
  * "-" for none: frozen, not decayed; then the dtypes that parameters and gradients move in (f32, bf16, f16)
- * and the loss scale with f16 (0: dynamic). dtype is f32 (the fast kernels), bf16 (the same with products
- * of bf16) or f64 (the reference).
- * FOLDER/params: every parameter in the model's order, of the dtype. FOLDER/tokens and FOLDER/targets:
- * (steps, samples, T) i32, of simple_cnn and resnet pictures, f32, and labels; of the models of texts also
- * FOLDER/lengths, (steps, samples) as their targets; ranks (threads of this process) and micro-batches share
- * the samples of a step. Written by rank 0: FOLDER/grads (the first step's, same order), FOLDER/losses (f64,
- * one a step), FOLDER/norms (f64), FOLDER/evaluated (f64: the loss of the first step's first micro-batch of
- * rank 0 after the training), FOLDER/names (a line a parameter: name, elements), FOLDER/trained. */
+ * and the loss scale with f16 (0: dynamic); and a line of a pipeline, or nothing: stages of `ranks` ranks
+ * each, parts of a stage, schedule. dtype is f32 (the fast kernels), bf16 (the same with products of bf16) or
+ * f64 (the reference). FOLDER/params: every parameter in the model's order, of the dtype. FOLDER/tokens and
+ * FOLDER/targets: (steps, samples, T) i32, of simple_cnn and resnet pictures, f32, and labels; of the models
+ * of texts also FOLDER/lengths, (steps, samples) as their targets; ranks (threads of this process) and
+ * micro-batches share the samples of a step. Written by rank 0: FOLDER/grads (the first step's, same order),
+ * FOLDER/losses (f64, one a step), FOLDER/norms (f64), FOLDER/evaluated (f64: the loss of the first step's
+ * first micro-batch of rank 0 after the training), FOLDER/names (a line a parameter: name, elements),
+ * FOLDER/trained. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,6 +33,7 @@
 #include "rendezvous/store/kv_memory.h"
 #include "runtime/model/architectures.h"
 #include "runtime/model/param_patterns.h"
+#include "runtime/plan/plan_cut.h"
 #include "runtime/train/trainer.h"
 #include "tests/support/rank_threads.h"
 
@@ -51,6 +53,8 @@ struct settings {
     enum param_decay decay;
     char frozen[64], spared[64], param_dtype[8], reduce_dtype[8];
     struct loss_scale_options loss_scale;
+    int stages, chunks;
+    enum pipe_schedule schedule;
 };
 
 /* Every file is read and written as a whole. */
@@ -152,6 +156,13 @@ static int read_settings(const char *folder, struct settings *s, struct muster_e
                &s->optimizer.momentum, &s->optimizer.dampening, &nesterov, &decay, s->frozen, s->spared,
                s->param_dtype, s->reduce_dtype, &s->loss_scale.fixed) != 23)
         return error_set(err, MUSTER_E_INVALID, "%s is not as described", path);
+    char schedule[16] = "1f1b";
+    s->stages = s->chunks = 1;
+    const int more = fscanf(file, "%d %d %15s", &s->stages, &s->chunks, schedule);
+    while (s->schedule < PIPE_TABLE && strcmp(schedule, pipe_schedule_name(s->schedule)))
+        s->schedule++;
+    if ((more > 0 && more < 3) || s->schedule == PIPE_TABLE)
+        return error_set(err, MUSTER_E_INVALID, "%s: no pipeline is described by that", path);
     s->optimizer.kind = (enum optimizer)kind;
     s->optimizer.nesterov = nesterov;
     s->decay = (enum param_decay)decay;
@@ -248,9 +259,10 @@ static struct batch take_arrays(const struct run *run, int step, int rank, char 
     return arrays;
 }
 
-static int train(struct trainer *trainer, struct run *run, int rank, struct muster_error *err)
+static int train(struct trainer *trainer, struct run *run, int world_rank, struct muster_error *err)
 {
     const struct settings *s = &run->s;
+    const int rank = world_rank % s->ranks; /* stages have the same samples */
     struct trainer_step_values values = s->values;
     const int inputs = run->model->input_count;
     size_t batch = (size_t)s->samples / (size_t)s->ranks, bytes = 0;
@@ -268,9 +280,9 @@ static int train(struct trainer *trainer, struct run *run, int rank, struct must
         struct trainer_stats stats;
         const struct batch arrays = take_arrays(run, step, rank, memory);
         if (trainer_step(trainer, &arrays, &values, &stats, err) ||
-            (step == 0 && each_param(trainer, run, rank ? NULL : run->grads, get_grad, err)))
+            (step == 0 && each_param(trainer, run, world_rank ? NULL : run->grads, get_grad, err)))
             return -1;
-        if (rank)
+        if (world_rank)
             continue;
         run->losses[step] = stats.loss;
         run->norms[step] = stats.grad_norm;
@@ -279,9 +291,9 @@ static int train(struct trainer *trainer, struct run *run, int rank, struct must
     const struct batch first = take_arrays(run, 0, rank, memory);
     if (trainer_evaluate(trainer, &first, &evaluated, err))
         return -1;
-    if (!rank)
+    if (world_rank == s->ranks * (s->stages - 1)) /* of the last stage */
         run->evaluated = evaluated;
-    return each_param(trainer, run, rank ? NULL : run->params, trainer_get_param, err);
+    return each_param(trainer, run, world_rank ? NULL : run->params, trainer_get_param, err);
 }
 
 GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
@@ -300,8 +312,10 @@ static int rank_body(int rank, int ranks, void *context)
     const struct settings *s = &run->s;
     struct muster_error err = {0};
     struct trainer_options options = {
-        .plan = {.shape = {s->samples / ranks / s->micro_batches, s->T},
-                 .mesh = MESH(1, 1, ranks),
+        .plan = {.shape = {s->samples / s->ranks / s->micro_batches, s->T},
+                 .mesh = MESH(s->stages, 1, s->ranks),
+                 .schedule = s->schedule,
+                 .chunks = s->chunks,
                  .micro_batches = s->micro_batches,
                  .prefetch_forward = 2,
                  .prefetch_backward = 2,
@@ -325,7 +339,7 @@ static int rank_body(int rank, int ranks, void *context)
            strcmp(strategy_name(options.plan.strategy), s->strategy))
         options.plan.strategy++;
     if (options.plan.strategy == STRATEGY_HYBRID_SHARD)
-        options.plan.mesh = (struct mesh)MESH(1, 2, ranks / 2);
+        options.plan.mesh = (struct mesh)MESH(s->stages, 2, s->ranks / 2);
     GUARD(guard_trainer) struct trainer *trainer = trainer_create(run->model, &options, &err);
     if (trainer && !train(trainer, run, rank, &err))
         return 0;
@@ -350,7 +364,7 @@ static int train_ranks(struct run *run, struct muster_error *err)
     if (!memory)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a store");
     run->store = kv_memory_store(memory);
-    int failed = rank_threads_run(run->s.ranks, rank_body, run);
+    int failed = rank_threads_run(run->s.ranks * run->s.stages, rank_body, run);
     kv_memory_destroy(memory);
     return failed ? error_set(err, MUSTER_E_STATE, "a rank failed") : 0;
 }
@@ -391,7 +405,8 @@ static int run_folder(const char *folder, struct muster_error *err)
     const struct settings *s = &run.s;
     GUARD(guard_model)
     struct model *model = create_model(s, err);
-    if (!model || mark_parameters(model, &run.s, err) < 0)
+    const struct plan_cut cut = {.stages = s->stages, .chunks = s->chunks, .even = true};
+    if (!model || mark_parameters(model, &run.s, err) < 0 || plan_cut_model(model, NULL, &cut, err) < 0)
         return -1;
     run.model = model;
     run.kernels = !strcmp(s->dtype, "f64")    ? kernels_ref_f64()

@@ -19,7 +19,8 @@ def leave_out():
     compiler.disable = lambda function=None, recursive=True, **options: function or as_it_is
     compiler.assume_constant_result = compiler.allow_in_graph = as_it_is
     compiler.graph_break = compiler.mark_static_address = lambda *arguments, **options: None
-    compiler.eval_frame = types.SimpleNamespace(OptimizedModule=type("OptimizedModule", (), {}))
+    compiler.OptimizedModule = type("OptimizedModule", (), {})
+    compiler.eval_frame = types.SimpleNamespace(OptimizedModule=compiler.OptimizedModule)
     compiler.utils = types.SimpleNamespace(get_optimize_ddp_mode=lambda: "no_optimization")
     compiler.trace_rules = types.SimpleNamespace(
         clear_lru_cache=lambda: None, LEGACY_MOD_INLINELIST=set(), get_legacy_mod_inlinelist=nothing
