@@ -87,10 +87,13 @@ static void cuda_close(struct device *device)
     if (!device)
         return;
     (void)cuda_device_use(device, NULL); /* the device has failed then, and has reported it */
+    if (atomic_load(&device->stuck))     /* its memory ends with the process */
+        return;
     cuda_bounces_close(device);
     if (device->own)
         (void)cudaStreamDestroy(device->own);      /* same error */
     (void)pthread_mutex_destroy(&device->staging); /* cannot fail: no thread holds it */
+    (void)pthread_mutex_destroy(&device->listing);
     mem_free(device);
 }
 GUARD_DEFINE(device, struct device *, cuda_close);
@@ -125,6 +128,7 @@ static struct device *cuda_open(int local_rank, int threads, struct muster_error
         return NULL;
     }
     (void)pthread_mutex_init(&device->staging, NULL); /* cannot fail without attributes */
+    (void)pthread_mutex_init(&device->listing, NULL);
     device->index = index_of(local_rank, count);
     if (cuda_device_use(device, err) ||
         cuda_device_status(device, cudaGetDeviceProperties(&device->properties, device->index),
@@ -189,6 +193,9 @@ const struct device_ops *device_cuda(void)
         .wait = cuda_stream_wait,
         .copy = cuda_stream_copy,
         .fill = cuda_stream_fill,
+        .mark = cuda_stream_mark,
+        .marked = cuda_stream_marked,
+        .under_way = cuda_device_under_way,
         .event_done = cuda_event_done,
         .event_time = cuda_event_time,
         .stream_waited_ns = cuda_stream_waited_ns,

@@ -17,9 +17,11 @@
 #include "runtime/device/device_module.h"
 
 enum {
-    CUDA_NOTES = 64,       /* operations of a stream that an error can name; a power of two */
+    CUDA_NOTES = 1 << 14,  /* operations of a stream that an error can name; a power of two */
+    CUDA_NOTES_SHOWN = 4,  /* in a text */
     CUDA_RECORDS = 64,     /* records of a stream that are asked about; a power of two */
-    CUDA_WAIT_PAIRS = 512, /* waits of the compute stream measured between two syncs */
+    CUDA_MARKS = 1024,     /* marks of a stream that it has not passed yet */
+    CUDA_WAIT_PAIRS = 512, /* waits of the compute stream that are measured at a time, at first */
     CUDA_BOUNCES = 2,      /* pieces of pinned memory through which the host's own memory goes */
     CUDA_BOUNCE_BYTES = 1 << 20,
     CUDA_STREAM_NAME = 16,
@@ -27,12 +29,19 @@ enum {
     CUDA_STREAMS = 16, /* streams of one device */
 };
 /* How long a stream may take to drain after the device has failed. */
-#define CUDA_DRAIN_NS (5 * NS_PER_S)
+#define CUDA_DRAIN_NS (2 * NS_PER_S)
 
 struct device_event {
     cudaEvent_t event;
     struct device *device;
     bool recorded;
+};
+
+/* A place in a stream's work (device.h). */
+struct cuda_mark {
+    cudaEvent_t event;
+    int64_t number;
+    uint64_t noted; /* operations before it */
 };
 
 /* Timing events around a wait of the compute stream. */
@@ -56,8 +65,12 @@ struct device_stream {
         uint64_t noted; /* when it was recorded */
     } records[CUDA_RECORDS];
     uint64_t recorded, looked; /* numbers of the last record, and of the last that was asked about */
-    struct wait_pair *pairs;   /* [CUDA_WAIT_PAIRS], of the compute stream */
-    int pairs_used;
+    pthread_mutex_t marking;   /* lock of the marks */
+    struct cuda_mark *marks;   /* [CUDA_MARKS], made by the first; open ones are [marks_passed, marks_set) */
+    uint64_t marks_set, marks_passed;
+    int64_t marked, mark_number; /* number of the last that was passed; that was set */
+    struct wait_pair *pairs;     /* [pairs_made], of the compute stream; a ring, oldest at pairs_first */
+    int pairs_made, pairs_first, pairs_used;
     _Atomic(int64_t) waited_ns;
 };
 
@@ -71,7 +84,10 @@ struct device {
     struct cudaDeviceProp properties;
     bool sync_errors, tf32;
     int priority_compute, priority_comm; /* a lower number goes first */
-    cudaStream_t own;                    /* arenas are zeroed on it */
+    pthread_mutex_t listing;             /* lock of the list of streams, against their ends */
+    _Atomic(bool)
+        stuck;        /* a stream has not drained after a failure: nothing is given back that waits for it */
+    cudaStream_t own; /* arenas are zeroed on it */
     pthread_mutex_t staging; /* lock of the bounces: one copy of the host's own memory at a time */
     struct bounce bounces[CUDA_BOUNCES];
     struct device_arena arenas[CUDA_ARENAS];
@@ -80,6 +96,7 @@ struct device {
     _Atomic(int) failed;                                   /* CUDA_FAILURE_... */
     struct futex_word failing;                             /* 1 from then on: ends pauses */
     struct muster_error error;
+    char under_way[DEVICE_UNDER_WAY]; /* at the failure */
 };
 enum { CUDA_FAILURE_NONE, CUDA_FAILURE_WRITING, CUDA_FAILURE_SET };
 
@@ -100,6 +117,7 @@ int cuda_device_status(struct device *device, cudaError_t status, const char *op
 void cuda_stream_note(struct device_stream *stream, const char *operation);
 /* The operations of the stream that are not known to be finished, oldest first, as text. */
 enum { CUDA_NOTES_TEXT = 200 };
+void cuda_device_under_way(struct device *device, char text[DEVICE_UNDER_WAY]);
 void cuda_stream_pending(const struct device_stream *stream, char text[CUDA_NOTES_TEXT]);
 
 /* ---- streams and events (device_cuda_stream.c) ---- */
@@ -116,6 +134,23 @@ int cuda_stream_launch(struct device_stream *stream, void (*fn)(void *argument),
 int cuda_stream_record(struct device_stream *stream, struct device_event *event);
 int cuda_stream_wait(struct device_stream *stream, struct device_event *event);
 bool cuda_event_done(struct device_event *event);
+/* device_cuda_marks.c */
+int cuda_stream_mark(struct device_stream *stream, int64_t number);
+/* Before an operation is noted: marks the end of those before it, now and then. */
+void cuda_stream_mark_note(struct device_stream *stream);
+int64_t cuda_stream_marked(struct device_stream *stream);
+/* Looks which marks were passed; after the device's failure nothing is looked at. From any thread. */
+void cuda_stream_look_at_marks(struct device_stream *stream);
+void cuda_marks_close(struct device_stream *stream);
+/* Operations up to the noted-th are known to be finished. From any thread. */
+void cuda_note_finished(struct device_stream *stream, uint64_t noted);
+int cuda_waits_open(struct device_stream *stream, struct muster_error *err);
+void cuda_waits_close(struct device_stream *stream);
+/* Around a wait; *pair stays NULL where the stream's waits are not measured. */
+int cuda_waits_begin(struct device_stream *stream, struct wait_pair **pair);
+int cuda_waits_end(struct device_stream *stream, struct wait_pair *pair);
+/* Adds up the pairs whose wait is over; all: the stream is empty. */
+int cuda_waits_count(struct device_stream *stream, bool all, struct muster_error *err);
 int cuda_stream_launch_graph(struct device_stream *stream, struct device_graph **graph, const char *name,
                              void (*fn)(void *argument), void *argument); /* device_cuda_graph.c */
 void cuda_graph_destroy(struct device_graph *graph);

@@ -12,6 +12,7 @@ static void keep_error(struct device *device, const struct muster_error *error)
     int none = CUDA_FAILURE_NONE;
     if (!atomic_compare_exchange_strong(&device->failed, &none, CUDA_FAILURE_WRITING))
         return;
+    cuda_device_under_way(device, device->under_way);
     device->error = *error;
     if (!device->error.code)
         device->error.code = MUSTER_E_STATE;
@@ -40,13 +41,13 @@ int cuda_device_poll_error(struct device *device, struct muster_error *err)
 /* ---- enqueued operations of a stream ---- */
 
 /* Cut where it is too long. */
-static void note_text(char text[CUDA_NOTES_TEXT], const char *between, const char *more)
+static void note_text(char *text, size_t size, const char *between, const char *more)
 {
     const char *parts[] = {*text ? between : "", more};
     size_t used = strlen(text);
     for (int i = 0; i < 2; i++) {
         size_t length = strlen(parts[i]);
-        length = length < CUDA_NOTES_TEXT - 1 - used ? length : CUDA_NOTES_TEXT - 1 - used;
+        length = length < size - 1 - used ? length : size - 1 - used;
         memcpy(text + used, parts[i], length);
         used += length;
     }
@@ -55,21 +56,22 @@ static void note_text(char text[CUDA_NOTES_TEXT], const char *between, const cha
 
 void cuda_stream_pending(const struct device_stream *stream, char text[CUDA_NOTES_TEXT])
 {
-    enum { SHOWN = 5 };
     const uint64_t finished = atomic_load(&stream->finished), noted = atomic_load(&stream->noted);
     const uint64_t open = noted - finished;
-    const uint64_t kept = open < CUDA_NOTES ? open : CUDA_NOTES, shown = kept < SHOWN ? kept : SHOWN;
+    const uint64_t kept = open < CUDA_NOTES ? open : CUDA_NOTES,
+                   shown = kept < CUDA_NOTES_SHOWN ? kept : CUDA_NOTES_SHOWN;
     text[0] = '\0';
     for (uint64_t i = 0; i < shown; i++) /* oldest first: others wait for the failed one */
-        note_text(text, ", ", atomic_load(&stream->notes[(noted - kept + 1 + i) % CUDA_NOTES]));
+        note_text(text, CUDA_NOTES_TEXT, ", ",
+                  atomic_load(&stream->notes[(noted - kept + 1 + i) % CUDA_NOTES]));
     char more[32];
     (void)snprintf(more, sizeof more, "and %llu more", (unsigned long long)(open - shown));
     if (open > shown)
-        note_text(text, ", ", more);
+        note_text(text, CUDA_NOTES_TEXT, ", ", more);
 }
 
 /* Lists all streams: CUDA reports an error to the next call on any stream. */
-static void device_pending(const struct device *device, char text[CUDA_NOTES_TEXT])
+static void device_pending(const struct device *device, char *text, size_t size)
 {
     char of_stream[CUDA_NOTES_TEXT];
     text[0] = '\0';
@@ -78,9 +80,26 @@ static void device_pending(const struct device *device, char text[CUDA_NOTES_TEX
         if (!stream || atomic_load(&stream->noted) == atomic_load(&stream->finished))
             continue;
         cuda_stream_pending(stream, of_stream);
-        note_text(text, "; ", of_stream);
-        note_text(text, " of stream ", stream->name);
+        note_text(text, size, "; ", of_stream);
+        note_text(text, size, " of stream ", stream->name);
     }
+}
+
+void cuda_device_under_way(struct device *device, char text[DEVICE_UNDER_WAY])
+{
+    if (atomic_load(&device->failed) == CUDA_FAILURE_SET) {
+        if (text != device->under_way)
+            memcpy(text, device->under_way, DEVICE_UNDER_WAY);
+        return;
+    }
+    (void)pthread_mutex_lock(&device->listing); /* cannot fail: our own, never locked twice */
+    for (int i = 0; i < CUDA_STREAMS; i++) {
+        struct device_stream *stream = atomic_load(&device->streams[i]);
+        if (stream)
+            cuda_stream_look_at_marks(stream);
+    }
+    device_pending(device, text, DEVICE_UNDER_WAY);
+    (void)pthread_mutex_unlock(&device->listing);
 }
 
 /* One operation is under way at a time, on all streams together. */
@@ -98,6 +117,7 @@ void cuda_stream_note(struct device_stream *stream, const char *operation)
         return;
     if (stream->device->sync_errors)
         finish_streams(stream->device);
+    cuda_stream_mark_note(stream);
     const uint64_t number = atomic_load(&stream->noted) + 1;
     atomic_store(&stream->notes[number % CUDA_NOTES], operation);
     atomic_store(&stream->noted, number);
@@ -118,6 +138,11 @@ static bool is_late(cudaError_t status)
     case cudaErrorHardwareStackError:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorExternalDevice:
+    case cudaErrorMpsRpcFailure:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorTensorMemoryLeak:
         return true;
     default:
         return false;
@@ -129,7 +154,7 @@ static void add_pending(const struct device *device, cudaError_t status, struct 
 {
     char pending[CUDA_NOTES_TEXT] = "", text[MUSTER_ERROR_TEXT];
     if (is_late(status))
-        device_pending(device, pending);
+        device_pending(device, pending, sizeof pending);
     if (!*pending)
         return;
     (void)snprintf(text, sizeof text, "%s", error->text);

@@ -107,7 +107,8 @@ void cuda_arena_destroy(struct device *device, struct device_arena *arena)
     for (int i = 0; arena->base && i < device->arena_count; i++) {
         if (device->arenas[i].base == arena->base) {
             device->arenas[i] = device->arenas[--device->arena_count];
-            arena_release(arena);
+            if (!atomic_load(&device->stuck)) /* CUDA would wait for the work that hangs */
+                arena_release(arena);
             break;
         }
     }

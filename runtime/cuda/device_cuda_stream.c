@@ -1,5 +1,4 @@
-/* device_cuda_stream.c - streams and events of the CUDA device: enqueuing, waiting with a deadline, and the
- * time that the compute stream spends in waits. */
+/* device_cuda_stream.c - streams and events of the CUDA device: enqueuing, and waiting with a deadline. */
 #include <stdio.h>
 
 #include "proto/base/error.h"
@@ -52,56 +51,6 @@ static cudaError_t ask_stream(void *of)
     return cuda_query(cudaStreamQuery(((struct device_stream *)of)->handle.stream));
 }
 
-/* ---- time in waits ---- */
-
-/* Adds up the pairs whose wait is over; `all` of them are. */
-static int count_waits(struct device_stream *stream, struct muster_error *err)
-{
-    for (int i = 0; i < stream->pairs_used; i++) {
-        float ms = 0;
-        if (cuda_device_status(stream->device,
-                               cudaEventElapsedTime(&ms, stream->pairs[i].before, stream->pairs[i].after),
-                               "cudaEventElapsedTime", err))
-            return -1;
-        atomic_fetch_add(&stream->waited_ns, (int64_t)((double)ms * (double)NS_PER_MS));
-    }
-    stream->pairs_used = 0;
-    return 0;
-}
-
-int64_t cuda_stream_waited_ns(struct device_stream *stream)
-{
-    return atomic_load(&stream->waited_ns);
-}
-
-static int open_pairs(struct device_stream *stream, struct muster_error *err)
-{
-    stream->pairs = mem_calloc(CUDA_WAIT_PAIRS, sizeof *stream->pairs);
-    if (!stream->pairs)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for stream %s", stream->name);
-    for (int i = 0; i < CUDA_WAIT_PAIRS; i++) {
-        struct wait_pair *pair = &stream->pairs[i];
-        if (cuda_device_status(stream->device, cudaEventCreateWithFlags(&pair->before, cudaEventDefault),
-                               "cudaEventCreateWithFlags", err) ||
-            cuda_device_status(stream->device, cudaEventCreateWithFlags(&pair->after, cudaEventDefault),
-                               "cudaEventCreateWithFlags", err))
-            return -1;
-    }
-    return 0;
-}
-
-static void close_pairs(struct device_stream *stream)
-{
-    for (int i = 0; stream->pairs && i < CUDA_WAIT_PAIRS;
-         i++) { /* statuses: an earlier error, which was told */
-        if (stream->pairs[i].before)
-            (void)cudaEventDestroy(stream->pairs[i].before);
-        if (stream->pairs[i].after)
-            (void)cudaEventDestroy(stream->pairs[i].after);
-    }
-    mem_free(stream->pairs);
-}
-
 /* ---- streams ---- */
 
 /* Puts `to` in the place of `from`; 0: there is no such place. */
@@ -136,9 +85,11 @@ struct device_stream *cuda_stream_create(struct device *device, const char *name
     (void)snprintf(stream->name, sizeof stream->name, "%.15s", name); /* a longer one is cut */
     stream->handle =
         (struct cuda_stream_handle){.device = device, .fail = cuda_device_fail, .note = note_operation};
+    (void)pthread_mutex_init(&stream->marking, NULL); /* cannot fail without attributes */
     if (!replace_stream(device, NULL, stream)) {
         (void)error_set(err, MUSTER_E_LIMIT, "stream %s: a device has at most %d streams", name,
                         (int)CUDA_STREAMS);
+        (void)pthread_mutex_destroy(&stream->marking);
         mem_free(stream);
         return NULL;
     }
@@ -147,7 +98,8 @@ struct device_stream *cuda_stream_create(struct device *device, const char *name
             cudaStreamCreateWithPriority(&stream->handle.stream, cudaStreamNonBlocking,
                                          compute ? device->priority_compute : device->priority_comm),
             "cudaStreamCreateWithPriority", err) ||
-        (compute && (open_pairs(stream, err) || cuda_products_open(&stream->handle, device->tf32, err)))) {
+        (compute &&
+         (cuda_waits_open(stream, err) || cuda_products_open(&stream->handle, device->tf32, err)))) {
         cuda_stream_destroy(stream);
         return NULL;
     }
@@ -158,13 +110,20 @@ void cuda_stream_destroy(struct device_stream *stream)
 {
     if (!stream)
         return;
-    if (stream->handle.stream) {
+    struct device *device = stream->device;
+    if (stream->handle.stream && !device->stuck) {
         (void)cuda_stream_sync(stream, INSTANT_NEVER, NULL); /* the error is the device's, or was reported */
-        cuda_products_close(&stream->handle);
-        (void)cudaStreamDestroy(stream->handle.stream); /* an earlier error, which was told */
+        if (!device->stuck) {
+            cuda_products_close(&stream->handle);
+            (void)cudaStreamDestroy(stream->handle.stream); /* an earlier error, which was told */
+        }
     }
-    close_pairs(stream);
-    (void)replace_stream(stream->device, stream, NULL); /* it is there since it was made */
+    (void)pthread_mutex_lock(&device->listing);
+    (void)replace_stream(device, stream, NULL); /* it is there since it was made */
+    (void)pthread_mutex_unlock(&device->listing);
+    cuda_waits_close(stream);
+    cuda_marks_close(stream);
+    (void)pthread_mutex_destroy(&stream->marking); /* cannot fail: no thread holds it */
     mem_free(stream);
 }
 
@@ -176,6 +135,7 @@ void *cuda_stream_kernels(struct device_stream *stream)
 static int sync_late(struct device_stream *stream, struct muster_error *err)
 {
     char pending[CUDA_NOTES_TEXT];
+    cuda_stream_look_at_marks(stream);
     cuda_stream_pending(stream, pending);
     return error_set(err, MUSTER_E_TIMEOUT, "stream %s has not finished in time: of %llu operations, %s",
                      stream->name, (unsigned long long)stream->noted, *pending ? pending : "none is open");
@@ -186,15 +146,17 @@ int cuda_stream_sync(struct device_stream *stream, struct instant deadline, stru
     cudaError_t status;
     const bool had_failed = cuda_device_failed(stream->device);
     if (cuda_ask(ask_stream, stream, stream->device, deadline, &status)) {
-        if (cuda_device_failed(stream->device))
-            return cuda_device_poll_error(stream->device, err);
-        return sync_late(stream, err);
+        if (!cuda_device_failed(stream->device))
+            return sync_late(stream, err);
+        if (!instant_reached(clock_now(NULL), deadline)) /* it did not drain */
+            atomic_store(&stream->device->stuck, true);
+        return cuda_device_poll_error(stream->device, err);
     }
     if (cuda_device_status(stream->device, status, "cudaStreamQuery", err))
         return -1;
-    stream->finished = stream->noted;
+    cuda_note_finished(stream, atomic_load(&stream->noted));
     stream->looked = stream->recorded;
-    if (!had_failed && count_waits(stream, err))
+    if (!had_failed && cuda_waits_count(stream, true, err))
         return -1;
     return cuda_device_poll_error(stream->device, err);
 }
@@ -253,7 +215,7 @@ static int look_at_records(struct device_stream *stream)
         if (status != cudaErrorNotReady) {
             if (cuda_device_status(stream->device, status, "cudaEventQuery", NULL))
                 return -1;
-            stream->finished = stream->records[number % CUDA_RECORDS].noted;
+            cuda_note_finished(stream, stream->records[number % CUDA_RECORDS].noted);
         }
         stream->looked = number; /* the ring is full: the next record takes its place */
     }
@@ -273,28 +235,19 @@ int cuda_stream_record(struct device_stream *stream, struct device_event *event)
     return 0;
 }
 
-static int record_mark(struct device_stream *stream, cudaEvent_t mark)
-{
-    return cuda_device_status(stream->device, cudaEventRecord(mark, stream->handle.stream), "cudaEventRecord",
-                              NULL);
-}
-
 int cuda_stream_wait(struct device_stream *stream, struct device_event *event)
 {
+    struct wait_pair *pair = NULL;
     if (cuda_device_failed(stream->device))
         return -1;
     if (!event->recorded)
         return 0;
-    struct wait_pair *pair =
-        stream->pairs && stream->pairs_used < CUDA_WAIT_PAIRS ? &stream->pairs[stream->pairs_used] : NULL;
-    if ((pair && record_mark(stream, pair->before)) ||
+    if (cuda_waits_begin(stream, &pair) ||
         cuda_device_status(stream->device,
                            cudaStreamWaitEvent(stream->handle.stream, event->event, cudaEventWaitDefault),
-                           "cudaStreamWaitEvent", NULL) ||
-        (pair && record_mark(stream, pair->after)))
+                           "cudaStreamWaitEvent", NULL))
         return -1;
-    stream->pairs_used += pair != NULL;
-    return 0;
+    return pair ? cuda_waits_end(stream, pair) : 0;
 }
 
 bool cuda_event_done(struct device_event *event)

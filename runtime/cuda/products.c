@@ -111,14 +111,9 @@ static int32_t alignment_class(const struct product *p)
 }
 
 /* Memory of a lower alignment may fault in cuBLASLt's epilogue: no preference states its alignment. */
-static bool fits_epilogue(const void *p)
-{
-    return (uintptr_t)p % 16 == 0;
-}
-
 static bool bias_by_epilogue(const struct product *p)
 {
-    return p->bias && fits_epilogue(p->bias);
+    return p->bias && (uintptr_t)p->bias % PRODUCT_BIAS_ALIGNMENT == 0;
 }
 
 static int multiply(const struct product *p, const struct cuda_stream_handle *handle, const char *operation,
@@ -138,7 +133,7 @@ static int multiply(const struct product *p, const struct cuda_stream_handle *ha
                                         .alignment = alignment_class(p)};
     if (!products)
         return -1;
-    const struct product_plan *plan = product_plan_of(products, &shape, bias, operation, err);
+    const struct product_plan *plan = product_plan_of(products, &shape, operation, err);
     if (!plan)
         return -1;
     const struct cublaslt_calls *calls = products->calls;

@@ -32,7 +32,7 @@ extern "C" {
 struct cuda_stream_handle;
 
 #define CUDA_PRODUCTS_WORKSPACE ((int64_t)32 << 20) /* upper limit of algorithms for sm_90 */
-enum { CUDA_PRODUCTS_ALGORITHMS = 128 };            /* shapes remembered; beyond, the oldest is forgotten */
+enum { CUDA_PRODUCTS_ALGORITHMS = 4096 };           /* shapes remembered; beyond, the oldest is forgotten */
 
 /* Loads cuBLASLt, allocates, and sets handle->products; handle->stream is the stream, of the calling thread's
  * current device. Fails with the library, version or function that is missing, or MUSTER_E_NOMEM. */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "proto/base/error.h"
+#include "proto/base/text.h"
 #include "runtime/cuda/products_internal.h"
 
 /* In a function with products, operation and err that returns -1: a call of cuBLASLt's function. */
@@ -26,14 +27,16 @@ static void plan_free(const struct cublaslt_calls *calls, struct product_plan *p
     memset(plan, 0, sizeof *plan);
 }
 
-static int plan_describe(struct cuda_products *products, struct product_plan *plan, const void *bias,
-                         const char *operation, struct muster_error *err)
+static int plan_describe(struct cuda_products *products, struct product_plan *plan, const char *operation,
+                         struct muster_error *err)
 {
     const struct cublaslt_calls *calls = products->calls;
     const struct product_shape *s = &plan->shape;
     int32_t transposed_a = s->transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     int32_t transposed_b = s->transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     uint32_t epilogue = s->epilogue;
+    /* No layer's own pointer: a later layer's bias may be aligned to less. */
+    const void *bias = (const char *)products->workspace + PRODUCT_BIAS_ALIGNMENT;
     uint64_t m = (uint64_t)s->m, n = (uint64_t)s->n, k = (uint64_t)s->k;
     uint64_t rows_a = s->transposed_a ? k : m, rows_b = s->transposed_b ? n : k;
     CUBLASLT_CHECK("cublasLtMatmulDescCreate",
@@ -47,7 +50,7 @@ static int plan_describe(struct cuda_products *products, struct product_plan *pl
     CUBLASLT_CHECK(
         "cublasLtMatmulDescSetAttribute",
         calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-    if (bias)
+    if (s->epilogue == CUBLASLT_EPILOGUE_BIAS)
         CUBLASLT_CHECK(
             "cublasLtMatmulDescSetAttribute",
             calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
@@ -90,39 +93,59 @@ static int plan_choose(struct cuda_products *products, struct product_plan *plan
     return 0;
 }
 
-/* Returns an empty place for a new plan: the first free place, else the place of the oldest plan. */
-static struct product_plan *plan_place(struct cuda_products *products)
+static int32_t *chain_of(struct cuda_products *products, const struct product_shape *shape)
 {
-    struct product_plan *plan;
-    if (products->count < CUDA_PRODUCTS_ALGORITHMS)
-        return &products->plans[products->count++];
-    plan = &products->plans[products->oldest];
-    products->oldest = (products->oldest + 1) % CUDA_PRODUCTS_ALGORITHMS;
+    const uint64_t hash = text_hash(TEXT_HASH_START, shape, sizeof *shape);
+    return &products->chains[(hash ^ hash >> 32) % PRODUCT_CHAINS];
+}
+
+/* Takes the plan at this index out of its chain, and frees it. */
+static void plan_forget(struct cuda_products *products, int32_t index)
+{
+    struct product_plan *plan = &products->plans[index];
+    int32_t *at = chain_of(products, &plan->shape);
+    while (*at != index + 1)
+        at = &products->plans[*at - 1].next;
+    *at = plan->next;
     plan_free(products->calls, plan);
-    return plan;
+}
+
+/* The index of an empty place for a new plan: the first free place, else the place of the oldest plan. */
+static int32_t plan_place(struct cuda_products *products)
+{
+    if (products->count < CUDA_PRODUCTS_ALGORITHMS)
+        return products->count++;
+    const int32_t oldest = products->oldest;
+    products->oldest = (oldest + 1) % CUDA_PRODUCTS_ALGORITHMS;
+    plan_forget(products, oldest);
+    return oldest;
 }
 
 const struct product_plan *product_plan_of(struct cuda_products *products, const struct product_shape *shape,
-                                           const void *bias, const char *operation, struct muster_error *err)
+                                           const char *operation, struct muster_error *err)
 {
     struct product_plan made = {.shape = *shape};
-    for (int i = 0; i < products->count; i++)
-        if (memcmp(&products->plans[i].shape, shape, sizeof *shape) == 0)
-            return &products->plans[i];
-    if (plan_describe(products, &made, bias, operation, err) != 0 ||
+    int32_t *chain = chain_of(products, shape);
+    for (int32_t at = *chain; at; at = products->plans[at - 1].next)
+        if (memcmp(&products->plans[at - 1].shape, shape, sizeof *shape) == 0)
+            return &products->plans[at - 1];
+    if (plan_describe(products, &made, operation, err) != 0 ||
         plan_choose(products, &made, operation, err) != 0) {
         plan_free(products->calls, &made);
         return NULL;
     }
-    struct product_plan *plan = plan_place(products);
-    *plan = made;
-    return plan;
+    const int32_t place = plan_place(products); /* may change the chain */
+    made.next = *chain;
+    products->plans[place] = made;
+    *chain = place + 1;
+    return &products->plans[place];
 }
 
 void product_plans_free(struct cuda_products *products)
 {
     for (int i = 0; i < products->count; i++)
         plan_free(products->calls, &products->plans[i]);
+    memset(products->chains, 0, sizeof products->chains);
     products->count = 0;
     products->oldest = 0;
 }

@@ -15,6 +15,11 @@ struct product_shape {
     int32_t alignment;                  /* common alignment of A, B and D, bytes; it has only a few classes */
 };
 
+/* A bias of lower alignment is added by a kernel of ours. The heuristic is asked with a pointer of exactly
+ * this alignment: its algorithm then serves the biases of all layers of the shape. */
+enum { PRODUCT_BIAS_ALIGNMENT = 16 };
+enum { PRODUCT_CHAINS = 2 * CUDA_PRODUCTS_ALGORITHMS }; /* a power of two */
+
 /* The cached plan of a shape: cuBLASLt's objects, and the algorithm. */
 struct product_plan {
     struct product_shape shape;
@@ -22,6 +27,7 @@ struct product_plan {
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace; /* bytes that the algorithm wants */
+    int32_t next;     /* index of the next plan of its chain, plus 1; 0: the last */
 };
 
 struct cuda_products {
@@ -31,15 +37,16 @@ struct cuda_products {
     cublasComputeType_t compute;
     void *workspace; /* CUDA_PRODUCTS_WORKSPACE bytes of device memory */
     struct product_plan plans[CUDA_PRODUCTS_ALGORITHMS];
-    int count;      /* plans that are filled */
-    int oldest;     /* index of the plan that is replaced next, once all are filled */
-    int64_t chosen; /* calls of the heuristic */
+    int32_t chains[PRODUCT_CHAINS]; /* by hash of the shape: index of the first plan, plus 1; 0: none */
+    int count;                      /* plans that are filled */
+    int oldest;                     /* index of the plan that is replaced next, once all are filled */
+    int64_t chosen;                 /* calls of the heuristic */
 };
 
-/* The plan of a shape, made by the first call with it; bias (m) is that call's, for the epilogue, whose
- * alignment the heuristic looks at; NULL: none. NULL with err. */
+/* The plan of a shape, made by the first call with it. A shape with a bias has a descriptor whose bias
+ * pointer is the caller's to set before each product. NULL with err. */
 const struct product_plan *product_plan_of(struct cuda_products *products, const struct product_shape *shape,
-                                           const void *bias, const char *operation, struct muster_error *err);
+                                           const char *operation, struct muster_error *err);
 /* Forgets all. Their errors are of objects that are of no more use. */
 void product_plans_free(struct cuda_products *products);
 

@@ -18,7 +18,8 @@
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
 
-enum { DEVICE_ABI = 4 };
+enum { DEVICE_ABI = 5 };
+enum { DEVICE_UNDER_WAY = 320 }; /* bytes of a text */
 
 /* Memory classes. COMM memory can be read by the other ranks of the node (a memfd on CPUs, registered memory
  * with NCCL). */
@@ -108,6 +109,15 @@ struct device_ops {
      * when it is filled. So copies of the host's own memory are for between steps. */
     int (*copy)(struct device_stream *stream, void *to, const void *from, int64_t bytes);
     int (*fill)(struct device_stream *stream, void *to, int byte, int64_t bytes);
+
+    /* Where the host enqueues ahead of the device, the host's place tells nothing of the device's; all three
+     * are NULL where host_streams. mark: the stream passes `number` once the work before the mark is done. A
+     * mark is left out while too many are open. marked: the number of the mark passed last, 0: none.
+     * under_way: the operations that are not known to be done, oldest first, stream by stream. The last two
+     * may be called by any thread; after the device's failure both tell the state at the failure. */
+    int (*mark)(struct device_stream *stream, int64_t number);
+    int64_t (*marked)(struct device_stream *stream);
+    void (*under_way)(struct device *device, char text[DEVICE_UNDER_WAY]);
 
     bool (*event_done)(struct device_event *event);
     /* Time at which the last record of the event was reached, on the system's monotonic clock; {0} if it

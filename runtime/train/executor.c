@@ -211,8 +211,17 @@ static bool runs_as_graph(const struct executor *executor, const struct schedule
            (op->kind == OP_FORWARD || op->kind == OP_BACKWARD);
 }
 
+int executor_marked(const struct executor *executor, enum stream_id stream)
+{
+    const struct executor_parts *parts = &executor->parts;
+    return parts->ops->marked && parts->streams[stream] ? (int)parts->ops->marked(parts->streams[stream]) - 1
+                                                        : -1;
+}
+
 int executor_place(const struct executor *executor)
 {
+    if (executor->parts.ops->marked)
+        return executor_marked(executor, STREAM_COMPUTE);
     return atomic_load_explicit(&executor->place, memory_order_relaxed);
 }
 
@@ -457,6 +466,8 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
     struct device_stream *stream = parts->streams[op->stream];
     struct executor_mark *mark = executor->marks ? &executor->marks[b - executor->blocks] : NULL;
     int failed;
+    if (parts->ops->mark && parts->ops->mark(stream, b - executor->blocks + 1))
+        return executor_refused(parts->ops, parts->device, err);
     if (mark && parts->ops->launch(stream, mark_begin, mark))
         return executor_refused(parts->ops, parts->device, err);
     if (op->kind == OP_COMM) {

@@ -85,8 +85,10 @@ struct executor_mark {
  */
 void executor_trace(struct executor *executor, struct executor_mark *marks);
 
-/* The operation that the compute stream has begun last; -1: none yet. From any thread. */
+/* The operation that the compute stream has begun last, on the device; -1: none yet. From any thread. */
 int executor_place(const struct executor *executor);
+/* The same of any stream, for a device whose streams pass marks (device.h); -1 for another device. */
+int executor_marked(const struct executor *executor, enum stream_id stream);
 
 /* Whether a run may have fewer positions than the plan. That needs samples with lengths
  * (program_ends_with_lengths), no layer that is launched as a graph, and no embedding whose gradient is

@@ -243,6 +243,7 @@ struct trainer *trainer_create(const struct model *model, const struct trainer_o
     trainer->model = model;
     trainer->rank = options->rank;
     trainer->world_size = options->world_size;
+    trainer->timeout_ns = options->timeout_ns;
     trainer->threads = options->threads;
     trainer->seed = options->seed;
     trainer->stops = options->stop_on_nonfinite;
@@ -358,7 +359,7 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
     /* Waits only for the compute stream: gathers for the next step may go on during the caller's work and the
      * next step. */
     if (executor_run(trainer->executor, trainer->plan.op_count, false, e) ||
-        trainer->ops->sync(compute, INSTANT_NEVER, e) || trainer->ops->poll_error(trainer->device, e)) {
+        trainer_await(trainer, STREAM_COMPUTE, e) || trainer->ops->poll_error(trainer->device, e)) {
         char what[48];
         (void)snprintf(what, sizeof what, "step %lld", (long long)trainer->steps);
         return trainer_break(trainer, e, what);

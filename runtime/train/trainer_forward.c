@@ -94,7 +94,7 @@ static int reduce_values(struct trainer *trainer, enum comm_reduction reduction,
         return 0;
     struct device_stream *compute = trainer->streams[STREAM_COMPUTE]; /* gathers may still run */
     if (trainer->comms.ops->issue(trainer->comms.control, &op, values, values, compute, e) ||
-        trainer->ops->sync(compute, INSTANT_NEVER, e) || trainer->ops->poll_error(trainer->device, e))
+        trainer_await(trainer, STREAM_COMPUTE, e) || trainer->ops->poll_error(trainer->device, e))
         return trainer_break(trainer, e, "sums over the ranks");
     return 0;
 }

@@ -1,8 +1,10 @@
-/* trainer_place.c - prints a rank's place in its schedule, by any thread while the rank works or hangs. */
+/* trainer_place.c - a rank's place in its schedule: printed by any thread while the rank works or hangs, and
+ * watched by the thread that waits for the device. */
 #include <stdatomic.h>
 #include <stdio.h>
 
 #include "proto/base/buffer.h"
+#include "proto/base/error.h"
 #include "runtime/comm/comm_text.h"
 #include "runtime/train/trainer_state.h"
 
@@ -85,6 +87,25 @@ static void put_comm(const struct trainer *trainer, struct comm *comm, enum mesh
     buffer_text(out, "\n");
 }
 
+/* The device may be far from the place of the host, which only enqueues. */
+static void put_device(const struct trainer *trainer, struct buffer *out)
+{
+    char name[TRAINER_OP_NAME], text[DEVICE_UNDER_WAY];
+    if (!trainer->ops->under_way)
+        return;
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        const int place = i == STREAM_COMPUTE ? -1 : executor_marked(trainer->executor, (enum stream_id)i);
+        if (place < 0)
+            continue;
+        trainer_op_name(trainer, place, name);
+        buffer_printf(out, "stream %s has begun operation %d of %d last, %s\n",
+                      stream_name((enum stream_id)i), place + 1, trainer->plan.op_count, name);
+    }
+    trainer->ops->under_way(trainer->device, text);
+    if (*text)
+        buffer_printf(out, "under way on the device: %s\n", text);
+}
+
 int trainer_place(const struct trainer *trainer, struct buffer *out)
 {
     for (int axis = 0; axis < AXIS_COUNT; axis++)
@@ -100,6 +121,39 @@ int trainer_place(const struct trainer *trainer, struct buffer *out)
         put_comm(trainer, trainer->comms.control, AXIS_WORLD, 0, "between steps", out);
     if (trainer->comms.control && trainer->comms.ops->report)
         (void)trainer->comms.ops->report(trainer->comms.control, out); /* out has the reason */
+    put_device(trainer, out);
     put_step(trainer, out); /* last: a launcher shows a worker's last line */
     return out->failed ? -1 : 0;
+}
+
+/* ---- waiting ---- */
+
+/* Changes whenever a stream passes a mark. */
+static int64_t progress_of(const struct trainer *trainer)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < STREAM_COUNT; i++)
+        if (trainer->streams[i])
+            sum = (int64_t)((uint64_t)sum * 31 + (uint64_t)trainer->ops->marked(trainer->streams[i]));
+    return sum;
+}
+
+int trainer_await(const struct trainer *trainer, enum stream_id stream, struct muster_error *err)
+{
+    const struct device_ops *ops = trainer->ops;
+    const int64_t patience = trainer->timeout_ns + trainer->timeout_ns / 2;
+    if (!ops->marked || trainer->timeout_ns <= 0)
+        return ops->sync(trainer->streams[stream], INSTANT_NEVER, err);
+    for (;;) {
+        const int64_t before = progress_of(trainer);
+        const int failed = ops->sync(trainer->streams[stream], instant_add(clock_now(NULL), patience), err);
+        if (!failed || err->code != MUSTER_E_TIMEOUT || ops->poll_error(trainer->device, err))
+            return failed;
+        if (progress_of(trainer) != before)
+            continue;
+        (void)error_wrap(err, "the device of rank %d has come no further for %.1f s", trainer->rank,
+                         (double)patience / (double)NS_PER_S);
+        (ops->fail)(trainer->device, err);
+        return -1;
+    }
 }

@@ -16,6 +16,7 @@ struct piece {
 struct trainer {
     const struct model *model;
     int rank, world_size, threads;
+    int64_t timeout_ns; /* of collectives */
     struct plan plan;
     const struct device_ops *ops;
     struct device *device;
@@ -87,6 +88,9 @@ int trainer_sync_stream(const struct trainer *trainer, int stream, struct instan
 /* Copies between host memory and the device, between steps. */
 int trainer_copy(const struct trainer *trainer, void *to, const void *from, int64_t bytes,
                  struct muster_error *err);
+/* Waits for a stream. Where its device passes marks (device.h), a device that has come no further for half as
+ * long again as a collective may take is an error that names the operations under way. */
+int trainer_await(const struct trainer *trainer, enum stream_id stream, struct muster_error *err);
 /* Waits for all streams. */
 int trainer_sync(struct trainer *trainer, struct muster_error *err);
 /* Write a step's values and batch to staging memory. samples: number of samples in all `count` micro-batches.

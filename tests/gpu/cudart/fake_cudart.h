@@ -8,6 +8,11 @@
  *   FAKE_CUDA_FAIL=NAME:N[@R]   that call is refused (read at every call)
  *   FAKE_CUDA_ASYNC=NAME:N[@R]  that piece of work ends in cudaErrorIllegalAddress when it runs, and every later call
  *                               gives that error (read at every piece)
+ *   FAKE_CUDA_ASYNC_ERROR=CODE  the error, by its number, in place of cudaErrorIllegalAddress
+ *   FAKE_CUDA_HANG=NAME:N[@R]   that piece of work never ends: calls that wait for its stream or its device do not
+ *                               return (read at every piece)
+ *   FAKE_CUDA_COST=NAME:US[,NAME:US...]  each such piece of work, and a call of such a function, takes at least so
+ *                               many microseconds (read at every piece and call)
  *   FAKE_CUDA_COUNT=FILE        at exit: a line "function calls" for each function
  *   FAKE_CUDA_REPORT=FILE       at exit: lines "device_high_water bytes", "pinned_high_water bytes", and
  *                               "leaked_allocations", "leaked_streams", "leaked_events", "leaked_graphs" with their number, and those

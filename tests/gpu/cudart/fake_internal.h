@@ -46,6 +46,8 @@ struct fake_locked {
 const char *fake_setting(const char *name); /* the environment's; "" where it is not set */
 /* Whether a setting NAME:N[@R] means this call. */
 bool fake_means(const char *setting, const char *name, uint64_t call);
+/* Microseconds of FAKE_CUDA_COST for this name; 0: none. */
+uint64_t fake_cost_us(const char *name);
 /* The error that all calls on the device give; cudaSuccess: none. Of the calling thread's device. */
 cudaError_t fake_sticky();
 void fake_set_sticky(int device, cudaError_t error);
@@ -108,6 +110,8 @@ struct fake_work {
 struct CUstream_st {
     int device = 0;
     uint64_t number = 0; /* counts all streams, from 1 */
+    unsigned flags = cudaStreamDefault;
+    int priority = 0;
     std::deque<fake_work> queue;
     uint64_t pushed = 0, done = 0, wanted = 0; /* positions; wanted: something waits for it */
     bool stop = false;

@@ -96,6 +96,26 @@ bool fake_means(const char *setting, const char *name, uint64_t call)
            (!rank || !strcmp(rank + 1, fake_setting("RANK")));
 }
 
+uint64_t fake_cost_us(const char *name)
+{
+    const char *at = fake_setting("FAKE_CUDA_COST");
+    const size_t length = strlen(name);
+    while (*at) {
+        if (!strncmp(at, name, length) && at[length] == ':')
+            return strtoull(at + length + 1, nullptr, 10);
+        at += strcspn(at, ",");
+        at += *at == ',';
+    }
+    return 0;
+}
+
+static void take_time(uint64_t us)
+{
+    const struct timespec time = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
+    if (us)
+        nanosleep(&time, nullptr);
+}
+
 /* The file that a setting names, for this process. */
 static FILE *open_report(const char *setting)
 {
@@ -174,6 +194,7 @@ extern "C" int fake_refuse(const char *function)
             atexit(report_at_exit);
         registered = true;
     }
+    take_time(fake_cost_us(function));
     if (!fake_means("FAKE_CUDA_FAIL", function, call))
         return 0;
     fake_complain("%s was told to fail", function);
@@ -268,6 +289,11 @@ static const struct error_row errors[] = {
         "attempt to terminate a thread-local capture sequence from another thread"),
     ROW(cudaErrorNotPermitted, "operation not permitted"),
     ROW(cudaErrorNotSupported, "operation not supported"),
+    ROW(cudaErrorContained, "an error that was contained"),
+    ROW(cudaErrorExternalDevice, "an error of another device"),
+    ROW(cudaErrorMpsRpcFailure, "the MPS server does not answer"),
+    ROW(cudaErrorMpsClientTerminated, "the MPS server has ended this client"),
+    ROW(cudaErrorTensorMemoryLeak, "tensor memory was not given back"),
     ROW(cudaErrorUnknown, "unknown error"),
 };
 #undef ROW

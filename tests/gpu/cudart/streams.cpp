@@ -3,7 +3,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <set>
+#include <unistd.h>
 
 #include "tests/gpu/cudart/fake_internal.h"
 
@@ -91,20 +93,36 @@ static void pass(std::unique_lock<std::mutex> &lock, const fake_work &work)
     record->changed.wait(lock, [&] { return record->done; });
 }
 
-static uint64_t runs_of(const char *what)
+/* Whether the setting NAME:N[@R] means this run of a piece of work; runs: how often NAME has run. */
+static bool means_run(const char *name_of, const char *what, uint64_t *runs)
 {
-    static uint64_t runs;
-    const char *setting = fake_setting("FAKE_CUDA_ASYNC");
-    return !strncmp(setting, what, strlen(what)) && setting[strlen(what)] == ':' ? ++runs : 0;
+    const char *setting = fake_setting(name_of);
+    const bool named = !strncmp(setting, what, strlen(what)) && setting[strlen(what)] == ':';
+    return named && fake_means(name_of, what, ++*runs);
+}
+
+static void take_time(int64_t begun, uint64_t us)
+{
+    const int64_t left = (int64_t)us * 1000 - (fake_now_ns() - begun);
+    const struct timespec time = {left / 1000000000, left % 1000000000};
+    if (us && left > 0)
+        nanosleep(&time, nullptr);
 }
 
 static void run_work(std::unique_lock<std::mutex> &lock, struct CUstream_st *stream, const fake_work &work)
 {
-    const uint64_t run = runs_of(work.what);
-    if (run && fake_means("FAKE_CUDA_ASYNC", work.what, run))
-        fake_set_sticky(stream->device, cudaErrorIllegalAddress);
-    const bool broken = fake_sticky() != cudaSuccess;
+    static uint64_t faults, hangs;
+    const char *code = fake_setting("FAKE_CUDA_ASYNC_ERROR");
+    if (means_run("FAKE_CUDA_ASYNC", work.what, &faults))
+        fake_set_sticky(stream->device, *code ? (cudaError_t)atoi(code) : cudaErrorIllegalAddress);
+    const bool broken = fake_sticky() != cudaSuccess, hangs_now = means_run("FAKE_CUDA_HANG", work.what, &hangs);
+    const uint64_t cost = fake_cost_us(work.what);
+    const int64_t begun = fake_now_ns();
     lock.unlock();
+    if (hangs_now)
+        fake_complain("%s hangs", work.what);
+    while (hangs_now)
+        (void)pause();
     fake_sync_show();
     FAKE_ACQUIRE(work.order);
     if (work.wait)
@@ -113,6 +131,7 @@ static void run_work(std::unique_lock<std::mutex> &lock, struct CUstream_st *str
         work.run(work.argument);
     if (work.dispose)
         work.dispose(work.argument);
+    take_time(begun, cost);
     if (work.record)
         FAKE_RELEASE(work.record.get());
     FAKE_RELEASE(&stream->finished);
@@ -146,10 +165,12 @@ static void serve(struct CUstream_st *stream)
 }
 
 /* With the lock held. */
-static struct CUstream_st *stream_new(int device)
+static struct CUstream_st *stream_new(int device, unsigned flags, int priority)
 {
     struct CUstream_st *stream = new CUstream_st;
     stream->device = device;
+    stream->flags = flags;
+    stream->priority = priority;
     stream->number = ++streams_made;
     live().insert(stream);
     stream->thread = std::thread(serve, stream);
@@ -161,7 +182,7 @@ struct CUstream_st *fake_stream(cudaStream_t stream)
     static struct CUstream_st *null_streams[FAKE_DEVICES];
     struct CUstream_st **null_stream = &null_streams[fake_device()];
     if (!stream && !*null_stream) {
-        *null_stream = stream_new(fake_device());
+        *null_stream = stream_new(fake_device(), cudaStreamDefault, 0);
         (*null_stream)->thread.detach();
         live().erase(*null_stream); /* nobody destroys it */
     }
@@ -220,10 +241,13 @@ extern "C" cudaError_t fake_cudart_enqueue(cudaStream_t stream, const char *what
 
 /* ---- the runtime's functions ---- */
 
-static cudaError_t create(cudaStream_t *stream)
+/* A priority out of the range becomes the nearest in it, as CUDA does it. */
+static cudaError_t create(cudaStream_t *stream, unsigned flags, int priority)
 {
+    if (flags != cudaStreamDefault && flags != cudaStreamNonBlocking)
+        return fake_cudart_fail(cudaErrorInvalidValue);
     fake_locked held;
-    *stream = stream_new(fake_device());
+    *stream = stream_new(fake_device(), flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
     return cudaSuccess;
 }
 
@@ -268,19 +292,41 @@ extern "C" {
 cudaError_t cudaStreamCreate(cudaStream_t *stream)
 {
     FAKE_ENTER("cudaStreamCreate", cudaErrorMemoryAllocation);
-    return create(stream);
+    return create(stream, cudaStreamDefault, 0);
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
     FAKE_ENTER("cudaStreamCreateWithFlags", cudaErrorMemoryAllocation);
-    return create(stream);
+    return create(stream, flags, 0);
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int)
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
 {
     FAKE_ENTER("cudaStreamCreateWithPriority", cudaErrorMemoryAllocation);
-    return create(stream);
+    return create(stream, flags, priority);
+}
+
+cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned *flags)
+{
+    FAKE_ENTER("cudaStreamGetFlags", cudaErrorInvalidResourceHandle);
+    fake_locked held;
+    const struct CUstream_st *s = fake_stream(stream);
+    if (!s)
+        return fake_cudart_fail(cudaErrorInvalidResourceHandle);
+    *flags = s->flags;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority)
+{
+    FAKE_ENTER("cudaStreamGetPriority", cudaErrorInvalidResourceHandle);
+    fake_locked held;
+    const struct CUstream_st *s = fake_stream(stream);
+    if (!s)
+        return fake_cudart_fail(cudaErrorInvalidResourceHandle);
+    *priority = s->priority;
+    return cudaSuccess;
 }
 
 /* CUDA returns at once; here all of its work is over then, so that a test that ends has ended. */

@@ -4,7 +4,9 @@
  * there. */
 #include "tests/support/cmocka_all.h"
 
+#include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "runtime/cuda/cuda_stream.h"
 #include "runtime/device/device_module.h"
 
 enum { BYTES = 3 << 20 };
@@ -324,7 +327,219 @@ static void what_does_not_fit_is_refused_with_what_is_free(void **state)
     assert_int_equal(f->ops->poll_error(f->device, NULL), 0); /* the device goes on */
 }
 
+/* A function of the runtime that the module uses; NULL: it cannot be found. */
+static void *runtime_function(const char *name)
+{
+    void *library = dlopen("libcudart.so.13", RTLD_NOW | RTLD_NOLOAD);
+    void *function = library ? dlsym(library, name) : NULL;
+    if (library)
+        (void)dlclose(library); /* the module keeps it */
+    return function;
+}
+
+static void a_fill_has_any_number_of_bytes(void **state)
+{
+    const struct fixture *f = *state;
+    static const int64_t sizes[] = {1, 2, 3, 5, 255, 4097, 65537, BYTES - 9};
+    const unsigned char *pinned = f->pinned.base;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char *at = (char *)f->memory.base + 3;
+        assert_int_equal(f->ops->fill(f->a, f->memory.base, 0x11, BYTES), 0);
+        assert_int_equal(f->ops->fill(f->a, at, 0x77, sizes[i]), 0);
+        assert_int_equal(f->ops->copy(f->a, f->pinned.base, f->memory.base, BYTES), 0);
+        finish(f, f->a);
+        assert_int_equal(pinned[2], 0x11);
+        for (int64_t b = 0; b < sizes[i]; b++)
+            assert_int_equal(pinned[3 + b], 0x77);
+        assert_int_equal(pinned[3 + sizes[i]], 0x11);
+    }
+}
+
+static void arenas_go_in_any_order(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    struct device_arena arenas[3] = {0};
+    unsigned char in[64], out[64];
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(f->ops->arena_create(f->device, MEMORY_DEVICE, 4096, &arenas[i], &err), 0);
+    for (int gone = 0; gone < 3; gone++) { /* first in, first out */
+        f->ops->arena_destroy(f->device, &arenas[gone]);
+        for (int i = gone + 1; i < 3; i++) {
+            device_fill_numbers(in, sizeof in, (unsigned)(10 * gone + i));
+            assert_int_equal(f->ops->copy(f->a, arenas[i].base, in, sizeof in), 0);
+            assert_int_equal(f->ops->copy(f->a, out, arenas[i].base, sizeof out), 0);
+            assert_memory_equal(in, out, sizeof in);
+        }
+    }
+    finish(f, f->a);
+}
+
+struct copier {
+    const struct fixture *f;
+    struct device_stream *stream;
+    char *at; /* device memory */
+    unsigned seed;
+    int wrong;
+};
+
+static void *copy_there_and_back(void *argument)
+{
+    enum { COPIED = 1 << 20 };
+    struct copier *c = argument;
+    scope_free unsigned char *in = mem_calloc(COPIED, 1), *out = mem_calloc(COPIED, 1);
+    for (unsigned round = 0; round < 12 && !c->wrong; round++) {
+        device_fill_numbers(in, COPIED, c->seed + round);
+        c->wrong = c->f->ops->copy(c->stream, c->at, in, COPIED) ||
+                   c->f->ops->copy(c->stream, out, c->at, COPIED) || memcmp(in, out, COPIED) != 0;
+    }
+    return NULL;
+}
+
+/* As a checkpoint's thread and the training thread do. */
+static void two_threads_copy_the_hosts_own_memory(void **state)
+{
+    const struct fixture *f = *state;
+    pthread_t threads[2];
+    struct copier copiers[2] = {{f, f->a, f->memory.base, 1, 0},
+                                {f, f->b, (char *)f->memory.base + (3 << 19), 1000, 0}};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, copy_there_and_back, &copiers[i]), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_true(!copiers[0].wrong && !copiers[1].wrong);
+}
+
+/* Collectives go before products, and no stream waits for what another library puts on the default stream. */
+static void streams_have_their_priority(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    cudaError_t (*flags_of)(cudaStream_t, unsigned *), (*priority_of)(cudaStream_t, int *);
+    *(void **)&flags_of = runtime_function("cudaStreamGetFlags");
+    *(void **)&priority_of = runtime_function("cudaStreamGetPriority");
+    if (!flags_of || !priority_of)
+        skip();
+    struct device_stream *compute = f->ops->stream_create(f->device, "compute", true, &err);
+    assert_non_null(compute);
+    struct device_stream *streams[] = {compute, f->a};
+    int priority[2];
+    for (int i = 0; i < 2; i++) {
+        const struct cuda_stream_handle *handle = f->ops->stream_handle(streams[i]);
+        unsigned flags = 0;
+        assert_int_equal(flags_of(handle->stream, &flags), cudaSuccess);
+        assert_int_equal(priority_of(handle->stream, &priority[i]), cudaSuccess);
+        assert_int_equal(flags, cudaStreamNonBlocking);
+    }
+    assert_true(priority[1] < priority[0]); /* a lower number goes first */
+    f->ops->stream_destroy(compute);
+}
+
+static void marks_tell_how_far_a_stream_is(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    char text[DEVICE_UNDER_WAY];
+    struct device_event *event = f->ops->event_create(f->device, &err);
+    assert_int_equal(f->ops->marked(f->a), 0);
+    for (int round = 1; round <= 3000; round++) { /* more than are kept open */
+        assert_int_equal(f->ops->fill(f->a, f->memory.base, round, 8), 0);
+        assert_int_equal(f->ops->mark(f->a, round), 0);
+        const int64_t marked = f->ops->marked(f->a);
+        assert_true(marked >= 0 && marked <= round);
+        if (round % 500 == 0) {
+            finish(f, f->a);
+            assert_true(f->ops->marked(f->a) >= round - 500);
+        }
+    }
+    assert_int_equal(f->ops->mark(f->a, 3001), 0);
+    finish(f, f->a);
+    assert_int_equal(f->ops->marked(f->a), 3001);
+    f->ops->under_way(f->device, text);
+    assert_string_equal(text, "");
+    f->ops->event_destroy(event);
+}
+
 /* ---- where the fake is told to misbehave ---- */
+
+/* More waits than are measured at a time, and each is counted once. */
+static void exposed_time_is_counted_whole_and_once(void **state)
+{
+    enum { WAITS = 1300 };
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    if (!on_fakes())
+        skip();
+    struct device_stream *compute = f->ops->stream_create(f->device, "compute", true, &err);
+    struct device_event *done = f->ops->event_create(f->device, &err);
+    assert_true(compute && done);
+    assert_int_equal(f->ops->stream_waited_ns(compute), 0);
+    setenv("FAKE_CUDA_COST", "cudaMemsetAsync:100", 1);
+    for (int i = 0; i < WAITS; i++) {
+        assert_int_equal(f->ops->fill(f->a, f->memory.base, i, 8), 0);
+        assert_int_equal(f->ops->record(f->a, done), 0);
+        assert_int_equal(f->ops->wait(compute, done), 0);
+    }
+    finish(f, compute);
+    unsetenv("FAKE_CUDA_COST");
+    const int64_t waited = f->ops->stream_waited_ns(compute);
+    const int64_t cost = WAITS * 100 * NS_PER_US; /* a little of it passes while the host enqueues */
+    if (waited < cost * 8 / 10)
+        fail_msg("%lld ms of at least %lld were counted", (long long)(waited / NS_PER_MS),
+                 (long long)(cost / NS_PER_MS));
+    finish(f, compute);
+    assert_int_equal(f->ops->stream_waited_ns(compute), waited);
+    f->ops->event_destroy(done);
+    f->ops->stream_destroy(compute);
+}
+
+/* Nothing that is given back waits for it for ever. */
+static void a_fault_that_never_ends_is_named_and_left(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    char text[DEVICE_UNDER_WAY];
+    if (!on_fakes())
+        skip();
+    struct device_stream *compute = f->ops->stream_create(f->device, "compute", true, &err);
+    struct add add = {f->ops->kernels(f->device), f->memory.base, f->ops->stream_handle(compute)};
+    setenv("FAKE_CUDA_HANG", "add:2", 1);
+    assert_int_equal(f->ops->launch(compute, add_numbers, &add), 0);
+    assert_int_equal(f->ops->mark(compute, 7), 0);
+    assert_int_equal(f->ops->launch(compute, add_numbers, &add), 0);
+    assert_int_equal(f->ops->fill(compute, f->memory.base, 0, 8), 0);
+    assert_int_equal(f->ops->mark(compute, 8), 0);
+    const struct instant begun = clock_now(NULL);
+    assert_int_equal(f->ops->sync(compute, instant_add(begun, 200 * NS_PER_MS), &err), -1);
+    assert_int_equal(err.code, MUSTER_E_TIMEOUT);
+    assert_non_null(strstr(err.text, "stream compute has not finished in time: of 3 operations, add, fill"));
+    assert_int_equal(f->ops->marked(compute), 7);
+    (f->ops->fail)(f->device, &err);
+    f->ops->under_way(f->device, text);
+    assert_string_equal(text, "add, fill of stream compute");
+    f->ops->stream_destroy(compute);
+    assert_true(instant_diff_ns(clock_now(NULL), begun) < 20 * NS_PER_S);
+}
+
+/* Statuses that come later than their cause; what was under way is told. */
+static const int late_statuses[] = {
+    cudaErrorMisalignedAddress,   cudaErrorHardwareStackError,  cudaErrorECCUncorrectable,
+    cudaErrorNvlinkUncorrectable, cudaErrorContained,           cudaErrorExternalDevice,
+    cudaErrorMpsRpcFailure,       cudaErrorMpsClientTerminated, cudaErrorTensorMemoryLeak};
+
+static void a_fault_of_any_kind_names_the_operations(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    if (!on_fakes())
+        skip();
+    setenv("FAKE_CUDA_ASYNC", "cudaMemsetAsync:1", 1);
+    (void)f->ops->fill(f->a, f->memory.base, 1, 100);
+    assert_int_equal(f->ops->sync(f->a, INSTANT_NEVER, &err), -1);
+    unsetenv("FAKE_CUDA_ASYNC");
+    if (!strstr(err.text, "under way: fill of stream a"))
+        fail_msg("%s", err.text);
+}
 
 static void a_fault_names_the_operations_that_may_have_it(void **state)
 {
@@ -396,14 +611,31 @@ static int run_alone(char *program, const char *test)
     return status != 0;
 }
 
+/* For each of these statuses, which the process keeps. */
+static int run_late_statuses(char *program)
+{
+    int failed = 0;
+    for (size_t i = 0; i < sizeof late_statuses / sizeof *late_statuses; i++) {
+        char code[16];
+        (void)snprintf(code, sizeof code, "%d", late_statuses[i]);
+        setenv("FAKE_CUDA_ASYNC_ERROR", code, 1);
+        failed += run_alone(program, "a_fault_of_any_kind_names_the_operations");
+    }
+    unsetenv("FAKE_CUDA_ASYNC_ERROR");
+    return failed;
+}
+
 /* device_cuda_test [TEST]: all tests, or the named test. */
 int main(int argc, char **argv)
 {
     static const char *const alone[] = {"a_fault_names_the_operations_that_may_have_it",
+                                        "a_fault_that_never_ends_is_named_and_left",
                                         "a_fault_in_recorded_work_names_it"};
     int failed = 0;
     for (size_t i = 0; argc < 2 && i < sizeof alone / sizeof *alone; i++)
         failed += run_alone(argv[0], alone[i]);
+    if (argc < 2)
+        failed += run_late_statuses(argv[0]);
     cmocka_set_skip_filter(argc < 2 ? "a_fault_*" : NULL);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
@@ -420,7 +652,15 @@ int main(int argc, char **argv)
         WITH_DEVICE(recorded_work_is_launched_in_order),
         WITH_DEVICE(an_error_stays_and_refuses_what_comes),
         WITH_DEVICE(what_does_not_fit_is_refused_with_what_is_free),
-        WITH_DEVICE(a_refusal_names_the_call),
+        WITH_DEVICE(a_refusal_names_the_call), /* of the first thousand records */
+        WITH_DEVICE(a_fill_has_any_number_of_bytes),
+        WITH_DEVICE(arenas_go_in_any_order),
+        WITH_DEVICE(two_threads_copy_the_hosts_own_memory),
+        WITH_DEVICE(streams_have_their_priority),
+        WITH_DEVICE(marks_tell_how_far_a_stream_is),
+        WITH_DEVICE(exposed_time_is_counted_whole_and_once),
+        WITH_DEVICE(a_fault_that_never_ends_is_named_and_left),
+        WITH_DEVICE(a_fault_of_any_kind_names_the_operations),
         WITH_DEVICE(a_fault_in_recorded_work_names_it),
         WITH_DEVICE(a_fault_names_the_operations_that_may_have_it),
     };

@@ -18,7 +18,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-KEYS = ("file", "compile", "from", "to", "times", "program", "links", "arguments", "flavour", "environment", "seconds", "runs", "found by", "tier", "equivalent")
+KEYS = ("file", "compile", "from", "to", "times", "program", "links", "arguments", "script", "flavour", "environment", "seconds", "runs", "found by", "tier", "equivalent")
 # A copy is built once and run once: its flags in place of -O2 -g.
 QUICK = ["-O1", "-g0"]
 # A flavour's additions to the compiler's command; its programs are targets of their own (CMakeLists.txt), NAME_FLAVOUR.
@@ -122,6 +122,8 @@ def linked(build, entry, folder, planted, before):
     else:
         words.insert(at, str(planted))
     subprocess.run(words, cwd=build.folder, check=True, capture_output=True, text=True)
+    if "script" in entry:
+        return None, {"MUSTER_BUILD": str(build.folder), "MUSTER_TRAIN_PROGRAM": str(folder / "linked")}
     if "links" not in entry:
         return folder / "linked", {}
     return build.folder / "tests" / entry["program"], {"MUSTER_CUDA_MODULE": str(folder / "linked")}
@@ -137,7 +139,8 @@ def run(build, entry):
         environment["LD_LIBRARY_PATH"] = str(build.folder / "tests/gpu/lib")
         environment.update(word.split("=", 1) for word in shlex.split(entry.get("environment", "")))
         for _ in range(int(entry.get("runs", 1))):
-            done = subprocess.run([program, *shlex.split(entry.get("arguments", ""))], capture_output=True, text=True, errors="replace",
+            command = shlex.split(entry["script"]) if "script" in entry else [program, *shlex.split(entry.get("arguments", ""))]
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace",
                                   timeout=seconds, env=environment, cwd=ROOT)
             if done.returncode and re.search(entry["found by"], done.stdout + done.stderr):
                 break

@@ -196,13 +196,62 @@ static void random_products_match(void **state)
     struct cuda_stream_handle handle;
     (void)state;
     stream_open(&handle, true, false);
-    for (int i = 0; i < 150; i++) { /* more shapes than are remembered */
+    for (int i = 0; i < 150; i++) {
         struct layer l;
         layer_open(&l, (int)random_below(60), 1 + (int)random_below(70), 1 + (int)random_below(70),
                    (int)random_below(5), FILL_UNIT);
         check_layer(&handle, &l, i & 1, i >> 1 & 1, 0);
         layer_close(&l);
     }
+    stream_close(&handle);
+}
+
+/* Of all the pointers of a layer one is aligned to less than the others: an algorithm may not have been
+ * chosen for the others' alignment. Rows are multiples of 16 bytes, or the pointers would be of no matter. */
+static void one_pointer_of_lower_alignment(void **state)
+{
+    struct cuda_stream_handle handle;
+    (void)state;
+    stream_open(&handle, true, false);
+    for (int odd = -1; odd < 8; odd++) {
+        for (int shift = 1; shift <= 4; shift += 3) { /* 4 bytes, 16 bytes */
+            struct layer l;
+            layer_open(&l, 16, 32, 64, 0, FILL_UNIT);
+            float **pointers[] = {&l.d_in,   &l.d_weight, &l.d_bias,    &l.d_out,
+                                  &l.d_dout, &l.d_din,    &l.d_dweight, &l.d_dbias};
+            const float *hosts[] = {l.in, l.weight, l.bias, l.out, l.dout, l.din, l.dweight, l.dbias};
+            const size_t sizes[] = {16 * 32, 64 * 32, 64, 16 * 64, 16 * 64, 16 * 32, 64 * 32, 64};
+            float *whole = odd < 0 ? NULL : *pointers[odd];
+            if (odd >= 0)
+                *pointers[odd] = shifted(hosts[odd], sizes[odd], shift);
+            check_layer(&handle, &l, 1, 1, 0);
+            if (odd >= 0) {
+                CUDA_OK(cudaFree(*pointers[odd] - shift));
+                *pointers[odd] = whole;
+            }
+            layer_close(&l);
+        }
+    }
+    stream_close(&handle);
+}
+
+/* Layers of one shape whose biases lie at other alignments than the first one's. */
+static void a_bias_at_any_place_of_the_same_shape(void **state)
+{
+    struct cuda_stream_handle handle;
+    struct layer l;
+    (void)state;
+    stream_open(&handle, true, false);
+    layer_open(&l, 8, 16, 24, 0, FILL_UNIT);
+    float *whole = l.d_bias;
+    for (int shift = 0; shift < 72; shift = shift < 4 ? shift + 1 : shift * 2) {
+        l.d_bias = shifted(l.bias, 24, shift);
+        check_layer(&handle, &l, 0, 1, 0);
+        CUDA_OK(cudaFree(l.d_bias - shift));
+    }
+    l.d_bias = whole;
+    assert_int_equal(cuda_products_chosen(&handle), 4); /* one of them without the epilogue */
+    layer_close(&l);
     stream_close(&handle);
 }
 
@@ -348,11 +397,14 @@ static void a_shape_is_chosen_for_once(void **state)
     check_layer(&handle, &l, 0, 0, 0);
     assert_int_equal(cuda_products_chosen(&handle), 7);
     layer_close(&l);
-    for (int OC = 25; OC < 25 + CUDA_PRODUCTS_ALGORITHMS; OC++) { /* pushes all of these out */
-        layer_open(&l, 2, 3, OC, 0, FILL_UNIT);
+    layer_open(&l, 2, 3, 25 + CUDA_PRODUCTS_ALGORITHMS, 0, FILL_UNIT);
+    for (int OC = 25; OC < 25 + CUDA_PRODUCTS_ALGORITHMS; OC++) /* pushes all of these out */
         DONE(cuda_linear_forward(l.d_out, l.d_in, l.d_weight, NULL, 2, 3, OC, OC, &handle, &failed));
-        layer_close(&l);
-    }
+    const int64_t chosen = cuda_products_chosen(&handle);
+    for (int OC = 25; OC < 25 + CUDA_PRODUCTS_ALGORITHMS; OC++) /* all of which are remembered */
+        DONE(cuda_linear_forward(l.d_out, l.d_in, l.d_weight, NULL, 2, 3, OC, OC, &handle, &failed));
+    assert_int_equal(cuda_products_chosen(&handle), chosen);
+    layer_close(&l);
     assert_int_equal(cuda_products_chosen(&handle), 7 + CUDA_PRODUCTS_ALGORITHMS);
     layer_open(&l, 8, 16, 24, 0, FILL_UNIT);
     check_layer(&handle, &l, 0, 1, 0);
@@ -504,6 +556,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(activations_behind_products_match),
         cmocka_unit_test(an_activation_is_a_kernel_behind_the_product),
         cmocka_unit_test(random_products_match),
+        cmocka_unit_test(one_pointer_of_lower_alignment),
+        cmocka_unit_test(a_bias_at_any_place_of_the_same_shape),
         cmocka_unit_test(rows_of_outputs_may_lie_apart),
         cmocka_unit_test(outputs_that_are_not_wanted_are_left_out),
         cmocka_unit_test(a_bias_gradient_keeps_to_its_work_memory),

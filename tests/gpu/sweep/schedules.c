@@ -1,7 +1,9 @@
-/* schedules.c - the order in which streams run changes no bit: a training run of 3 steps on 2 ranks under
- * many shuffled schedules of the fake runtime, and with all work as early and as late as events allow.
+/* schedules.c - the order in which streams run changes no bit: training runs of 3 steps on 2 ranks, with
+ * plans of four layers, so that operations wait for several others, under many shuffled schedules of the fake
+ * runtime, and with all work as early and as late as events allow.
  *
- *   gpu_schedules [--graphs] [nccl:N] [host:N]   so many shuffled ones (default nccl:70 host:30)
+ *   gpu_schedules [--graphs] [VARIANT:N ...]   so many shuffled ones of a row of `variants`; without any: of
+ *                                              each row the number there
  *
  * The fake's threads are real ones, so that "early" is another schedule each time; a seed chooses which
  * pieces of work wait until something waits for them. */
@@ -21,8 +23,28 @@
 
 enum { JOBS = 4, SCHEDULES_MOST = 4096 };
 
+/* A group a layer; smaller ones would be merged into two groups. */
+#define FOUR "model.layers=4", "model.channels=32"
+
+/* Sums of two comms differ in their rounding, as do models: each row has weights of its own. */
+static const struct variant {
+    const char *name, *comm;
+    int shuffled;
+    const char *sets[SWEEP_SETS];
+} variants[] = {
+    {"nccl", "nccl", 12, {FOUR}},
+    {"host", "host", 4, {FOUR}},
+    {"llama", "nccl", 2, {FOUR, "model.architecture=llama", "training.dtype=bf16"}},
+    {"fp16",
+     "nccl",
+     2,
+     {FOUR, "training.strategy=SHARD_GRAD_OP", "training.dtype=fp16", "training.loss_scale=128"}},
+};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
 static struct schedule {
-    const char *comm, *order;
+    int variant;
+    const char *order;
     int seed;
 } schedules[SCHEDULES_MOST];
 static int count;
@@ -35,28 +57,38 @@ static struct shared {
     _Atomic(int) next, wrong;
 } * shared;
 
-static void add(const char *comm, const char *order, int seed)
+static void add(int variant, const char *order, int seed)
 {
     if (count < SCHEDULES_MOST)
-        schedules[count++] = (struct schedule){comm, order, seed};
+        schedules[count++] = (struct schedule){variant, order, seed};
 }
 
-static void add_all(const char *comm, int shuffled)
+static void add_all(int variant, int shuffled)
 {
-    add(comm, "early", 0);
-    add(comm, "late", 0);
+    add(variant, "early", 0);
+    add(variant, "late", 0);
     for (int seed = 0; seed < shuffled; seed++)
-        add(comm, "shuffled", seed);
+        add(variant, "shuffled", seed);
 }
 
-/* One run under the schedule; its weights. */
-static bool run_one(const struct schedule *schedule, int number, const char *where, struct buffer *weights)
+/* One run under the schedule; its weights. alone: each piece of work is waited for, on all streams. */
+static bool run_one(const struct schedule *schedule, int number, const char *where, bool alone,
+                    struct buffer *weights)
 {
     static struct sweep_rank ranks[SWEEP_RANKS];
     char path[SWEEP_PATH + 32], seed[16];
+    const char *sets[SWEEP_SETS] = {NULL};
+    memcpy(sets, variants[schedule->variant].sets, sizeof sets);
+    for (int i = 0; alone && i < SWEEP_SETS; i++) {
+        if (sets[i])
+            continue;
+        sets[i] = "training.sync_errors=true";
+        break;
+    }
     const struct sweep_run run = {.folder = where,
-                                  .comm = schedule->comm,
-                                  .graphs = graphs,
+                                  .comm = variants[schedule->variant].comm,
+                                  .sets = sets,
+                                  .graphs = graphs && !alone,
                                   .store = store,
                                   .number = number,
                                   .limit_ns = limit_ns};
@@ -77,29 +109,25 @@ static bool run_one(const struct schedule *schedule, int number, const char *whe
     return false;
 }
 
-/* For each comm: sums of the two differ in their rounding. */
-enum { COMMS = 2 };
-static const char *const comms[COMMS] = {"nccl", "host"};
-
-static void work(int job, const struct buffer wanted_of[COMMS])
+static void work(int job, const struct buffer wanted_of[VARIANTS])
 {
     char where[SWEEP_PATH];
     (void)snprintf(where, sizeof where, "%s/%d", folder, job);
     for (int i; (i = atomic_fetch_add(&shared->next, 1)) < count;) {
         scope_buffer weights = {0};
-        const bool ran = run_one(&schedules[i], i + 1, where, &weights);
-        const struct buffer *wanted = &wanted_of[strcmp(schedules[i].comm, comms[0]) != 0];
+        const bool ran = run_one(&schedules[i], i + 1, where, false, &weights);
+        const struct buffer *wanted = &wanted_of[schedules[i].variant];
         if (ran && weights.length == wanted->length && !memcmp(weights.data, wanted->data, wanted->length))
             continue;
         atomic_fetch_add(&shared->wrong, 1);
-        printf("WRONG comm %s, %s, seed %d: %s\n", schedules[i].comm, schedules[i].order, schedules[i].seed,
-               ran ? "other weights" : "it failed");
+        printf("WRONG %s, %s, seed %d: %s\n", variants[schedules[i].variant].name, schedules[i].order,
+               schedules[i].seed, ran ? "other weights" : "it failed");
     }
     (void)fflush(stdout);
     _exit(0);
 }
 
-static int run_all(const struct buffer wanted[COMMS])
+static int run_all(const struct buffer wanted[VARIANTS])
 {
     int broken = 0, status;
     (void)fflush(stdout);
@@ -116,16 +144,19 @@ static int run_all(const struct buffer wanted[COMMS])
         while (pid < 0 && errno == EINTR);
         broken += pid < 0 || status;
     }
-    printf("%d schedules: %d with other weights than the first of their comm\n", count, shared->wrong);
+    printf("%d schedules: %d with other weights than work that runs alone\n", count, shared->wrong);
     return shared->wrong || broken;
 }
 
-/* The weights of the first schedule of each comm. */
-static bool find_wanted(struct buffer wanted[COMMS])
+/* The weights of each variant that has schedules, of a run where nothing runs next to anything: no wait that
+ * is missing has an effect there. */
+static bool find_wanted(struct buffer wanted[VARIANTS])
 {
-    for (int comm = 0; comm < COMMS; comm++) {
-        const struct schedule first = {comms[comm], "early", 0};
-        if (!run_one(&first, SCHEDULES_MOST + 1 + comm, folder, &wanted[comm]))
+    for (int i = 0; i < count; i++) {
+        const int variant = schedules[i].variant;
+        const struct schedule first = {variant, "early", 0};
+        if (!wanted[variant].length &&
+            !run_one(&first, SCHEDULES_MOST + 1 + variant, folder, true, &wanted[variant]))
             return false;
     }
     return true;
@@ -133,22 +164,20 @@ static bool find_wanted(struct buffer wanted[COMMS])
 
 int main(int argc, char *argv[])
 {
-    struct buffer wanted[COMMS] = {{0}};
+    struct buffer wanted[VARIANTS] = {{0}};
     const char *sanitized = getenv("MUSTER_SANITIZED");
-    int given = 0, number;
+    int number;
     for (int i = 1; i < argc; i++) {
         graphs |= !strcmp(argv[i], "--graphs");
-        for (int comm = 0; comm < COMMS; comm++) {
-            if (strncmp(argv[i], comms[comm], 4) != 0 || sscanf(argv[i] + 4, ":%d", &number) != 1)
-                continue;
-            add_all(comms[comm], number);
-            given++;
+        for (int variant = 0; variant < VARIANTS; variant++) {
+            const size_t length = strlen(variants[variant].name);
+            if (!strncmp(argv[i], variants[variant].name, length) &&
+                sscanf(argv[i] + length, ":%d", &number) == 1)
+                add_all(variant, number);
         }
     }
-    if (!given) {
-        add_all("nccl", 70);
-        add_all("host", 30);
-    }
+    for (int variant = 0; variant < VARIANTS && argc - graphs == 1; variant++)
+        add_all(variant, variants[variant].shuffled);
     if (sanitized && *sanitized)
         limit_ns *= 6;
     (void)snprintf(folder, sizeof folder, "/dev/shm/gpu-schedules-XXXXXX");
@@ -158,8 +187,8 @@ int main(int argc, char *argv[])
         return 2;
     }
     int failed = sweep_load() || !(store = sweep_store()) || !find_wanted(wanted) || run_all(wanted);
-    for (int comm = 0; comm < COMMS; comm++)
-        buffer_free(&wanted[comm]);
+    for (int variant = 0; variant < VARIANTS; variant++)
+        buffer_free(&wanted[variant]);
     if (!sweep_folder(folder)) /* empty but for two files */
         (void)0;
     return failed ? 1 : 0;

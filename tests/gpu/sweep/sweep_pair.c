@@ -143,11 +143,15 @@ static void be_rank(const struct sweep_run *run, int rank, int output)
     if (run->counts)
         setenv("FAKE_CUDA_COUNT", "count-%r", 1);
     (void)snprintf(comm, sizeof comm, "--comm=%s", run->comm);
-    char *words[] = {(char *)"muster-train",  (char *)"config.yaml",
-                     (char *)"--device=cuda", comm,
-                     (char *)"--cuda-graphs", NULL};
-    const int count = run->graphs ? 5 : 4;
-    words[count] = NULL;
+    char *words[6 + 2 * SWEEP_SETS] = {(char *)"muster-train", (char *)"config.yaml", (char *)"--device=cuda",
+                                       comm};
+    int count = 4;
+    if (run->graphs)
+        words[count++] = (char *)"--cuda-graphs";
+    for (int i = 0; run->sets && i < SWEEP_SETS && run->sets[i]; i++) {
+        words[count++] = (char *)"--set";
+        words[count++] = (char *)(uintptr_t)run->sets[i];
+    }
     if (dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0 || chdir(run->folder))
         _exit(99);
     exit(muster_train_main(count, words)); /* with the handlers at exit: the fakes' reports */

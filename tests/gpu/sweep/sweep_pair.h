@@ -12,7 +12,7 @@
 
 #include "proto/base/buffer.h"
 
-enum { SWEEP_RANKS = 2, SWEEP_TEXT = 16384, SWEEP_PATH = 256 };
+enum { SWEEP_RANKS = 2, SWEEP_TEXT = 16384, SWEEP_PATH = 256, SWEEP_SETS = 6 };
 
 #define SWEEP_REFUSED "was told to fail" /* in a rank's output: the fault was reached */
 
@@ -32,15 +32,16 @@ struct sweep_rank {
 };
 
 struct sweep_run {
-    const char *folder; /* has text and config.yaml; made and emptied by sweep_folder */
-    const char *comm;   /* "nccl", "host" */
-    bool graphs;        /* --cuda-graphs */
-    uint16_t store;     /* its port */
-    int64_t number;     /* the run's, no other's: the key space in the store */
-    int restart;        /* 0: the fault happens; 1: after it */
-    char fault[128];    /* for FAKE_CUDA_FAIL, "adamw:5@1"; "": none */
-    int64_t limit_ns;   /* after the fault, six times so much after the start: then it is killed */
-    bool counts;        /* the fakes leave count-RANK in the folder */
+    const char *folder;      /* has text and config.yaml; made and emptied by sweep_folder */
+    const char *comm;        /* "nccl", "host" */
+    bool graphs;             /* --cuda-graphs */
+    const char *const *sets; /* [SWEEP_SETS] for --set, up to the first NULL; NULL: none */
+    uint16_t store;          /* its port */
+    int64_t number;          /* the run's, no other's: the key space in the store */
+    int restart;             /* 0: the fault happens; 1: after it */
+    char fault[128];         /* for FAKE_CUDA_FAIL, "adamw:5@1"; "": none */
+    int64_t limit_ns;        /* after the fault, six times so much after the start: then it is killed */
+    bool counts;             /* the fakes leave count-RANK in the folder */
 };
 
 /* Loads module and fakes into this process, once, and sets the environment that all runs share. -1: printed.
