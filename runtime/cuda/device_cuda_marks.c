@@ -1,4 +1,4 @@
-/* device_cuda_marks.c - what events in a stream tell of its work: how far it has come (marks), and the time
+/* device_cuda_marks.c - work of a stream by its events: how far it has come (marks), and the time
  * that the compute stream spends in waits. */
 #include <string.h>
 

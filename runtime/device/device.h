@@ -110,11 +110,11 @@ struct device_ops {
     int (*copy)(struct device_stream *stream, void *to, const void *from, int64_t bytes);
     int (*fill)(struct device_stream *stream, void *to, int byte, int64_t bytes);
 
-    /* Where the host enqueues ahead of the device, the host's place tells nothing of the device's; all three
+    /* Where the host enqueues ahead of the device, its place is not the device's; all three
      * are NULL where host_streams. mark: the stream passes `number` once the work before the mark is done. A
      * mark is left out while too many are open. marked: the number of the mark passed last, 0: none.
      * under_way: the operations that are not known to be done, oldest first, stream by stream. The last two
-     * may be called by any thread; after the device's failure both tell the state at the failure. */
+     * may be called by any thread; after the device's failure both report the state at the failure. */
     int (*mark)(struct device_stream *stream, int64_t number);
     int64_t (*marked)(struct device_stream *stream);
     void (*under_way)(struct device *device, char text[DEVICE_UNDER_WAY]);
