@@ -16,24 +16,31 @@ void cuda_note_finished(struct device_stream *stream, uint64_t noted)
         ;
 }
 
-/* Under the lock of marks. An error ends the look: the call that meets it next reports it. */
-static void pass_marks(struct device_stream *stream)
+/* Under the lock of marks. An error ends the look. */
+static cudaError_t pass_marks(struct device_stream *stream)
 {
     while (stream->marks_passed < stream->marks_set) {
         const struct cuda_mark *mark = &stream->marks[stream->marks_passed % CUDA_MARKS];
-        if (cuda_query(cudaEventQuery(mark->event)) != cudaSuccess)
-            return;
+        const cudaError_t status = cuda_query(cudaEventQuery(mark->event));
+        if (status != cudaSuccess)
+            return status == cudaErrorNotReady ? cudaSuccess : status;
         stream->marked = mark->number;
         cuda_note_finished(stream, mark->noted);
         stream->marks_passed++;
     }
+    return cudaSuccess;
+}
+
+static bool has_ended(const struct device_stream *stream)
+{
+    return atomic_load(&stream->device->failed) == CUDA_FAILURE_SET;
 }
 
 void cuda_stream_look_at_marks(struct device_stream *stream)
 {
     (void)pthread_mutex_lock(&stream->marking); /* cannot fail: our own, never locked twice */
-    if (atomic_load(&stream->device->failed) != CUDA_FAILURE_SET)
-        pass_marks(stream);
+    if (!has_ended(stream))
+        (void)pass_marks(stream); /* a failure is being reported */
     (void)pthread_mutex_unlock(&stream->marking);
 }
 
@@ -64,16 +71,18 @@ static cudaError_t set_mark(struct device_stream *stream)
 
 int cuda_stream_mark(struct device_stream *stream, int64_t number)
 {
-    const char *function = "cudaEventCreateWithFlags";
-    cudaError_t status = cudaSuccess;
+    const char *function = "cudaEventQuery";
+    cudaError_t status;
     if (cuda_device_failed(stream->device))
         return -1;
     (void)pthread_mutex_lock(&stream->marking);
     stream->mark_number = number;
-    if (!stream->marks)
+    if (!stream->marks) {
+        function = "cudaEventCreateWithFlags";
         status = make_marks(stream);
-    else
-        pass_marks(stream);
+    } else {
+        status = pass_marks(stream);
+    }
     if (status == cudaSuccess) {
         function = "cudaEventRecord";
         status = set_mark(stream);
@@ -96,10 +105,11 @@ void cuda_stream_mark_note(struct device_stream *stream)
 
 int64_t cuda_stream_marked(struct device_stream *stream)
 {
-    cuda_stream_look_at_marks(stream);
     (void)pthread_mutex_lock(&stream->marking);
+    const cudaError_t status = has_ended(stream) ? cudaSuccess : pass_marks(stream);
     const int64_t marked = stream->marked;
     (void)pthread_mutex_unlock(&stream->marking);
+    (void)cuda_device_status(stream->device, status, "cudaEventQuery", NULL); /* the device keeps it */
     return marked;
 }
 
