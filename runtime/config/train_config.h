@@ -159,8 +159,12 @@ struct train_config {
     char *document_end;     /* "auto", "none", or a token's text */
     char *text_key;         /* key of the text in JSON lines */
     char *label_key;        /* key of the label in labelled texts */
+    char *chat_template;    /* auto, chatml, or a file */
+    int chat_targets;       /* 0: of the assistant's turns; 1: all tokens */
+    char *chat_variables;   /* a JSON object; "": none */
+    char *chat_date;        /* of strftime_now: YYYY-MM-DD */
     int64_t length_buckets; /* steps whose texts are sorted by length; 0: none */
-    int packing;            /* enum data_packing of the choices stream, documents */
+    int packing;            /* enum data_packing of the choices auto, stream, documents */
     char *cache_dir;        /* folder of tokenized texts; "": the user's cache */
     char *validation_path;
     double validation_share; /* share of the samples, from the end of the corpus; 0: none */

@@ -66,10 +66,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 #ifndef MUSTER_LIBFUZZER
 int main(int argc, char **argv)
 {
-    static unsigned char shard[1024 + 8], cache[40 + 8 + 16];
+    static unsigned char shard[1024 + 8], cache[sizeof(struct token_file_header) + 8 + 16];
     static const char line[] = "{\"prompt\": \"a\\u0000b\", \"completion\": \"c\"}";
     const int32_t header[] = {20240520, 1, 4};
-    const struct token_file_header cache_header = {TOKEN_FILE_MAGIC, 7, 2, 1, 3, 2};
+    const struct token_file_header cache_header = {TOKEN_FILE_MAGIC, 7, 2, 1, 3, 2, {0}};
     const uint64_t ends[] = {1, 3};
     memcpy(shard, header, sizeof header);
     memcpy(cache, &cache_header, sizeof cache_header);

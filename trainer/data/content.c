@@ -5,6 +5,7 @@
 
 #include "proto/base/text.h"
 #include "proto/json/json_text.h"
+#include "trainer/chat/chat.h"
 #include "trainer/data/documents.h"
 #include "trainer/data/token_file.h"
 
@@ -127,7 +128,7 @@ bool content_has_text(const char *start, size_t length, const char *text_key)
     bool cut;
     const size_t at = skip_blanks(start, text_byte_order_mark(start, length), length);
     GUARD(guard_json) json_t *first = first_line_object(start + at, length - at, &cut);
-    return json_is_string(json_object_get(first, text_key)) ||
+    return json_is_string(json_object_get(first, text_key)) || chat_is(first, text_key) ||
            (json_is_string(json_object_get(first, DOCUMENTS_PROMPT)) &&
             json_is_string(json_object_get(first, DOCUMENTS_COMPLETION)));
 }

@@ -59,6 +59,7 @@ static int tokenize(const struct corpus_options *o, const struct walk *walk, con
     struct tokenizing tokenizing = {.options = o, .bytes = text_bytes(walk)};
     const struct documents_options documents = {.tokenizer = o->tokenizer,
                                                 .text_key = o->text_key,
+                                                .chat = o->chat,
                                                 .end = o->end,
                                                 .read = o->progress ? add_tokenized : NULL,
                                                 .context = &tokenizing};
@@ -164,6 +165,11 @@ int64_t corpus_documents(const struct corpus *corpus)
 bool corpus_masked(const struct corpus *corpus)
 {
     return corpus->masked;
+}
+
+struct token_file_chats corpus_chats(const struct corpus *corpus)
+{
+    return corpus->count == 1 ? corpus->file[0].chats : (struct token_file_chats){0};
 }
 
 /* The file that has token or document number `at`; before (count + 1): tokens or documents before each file.

@@ -9,6 +9,8 @@
 #include "proto/base/buffer.h"
 #include "proto/base/guard.h"
 #include "proto/include/muster_error.h"
+#include "trainer/chat/chat.h"
+#include "trainer/data/token_file.h"
 #include "trainer/tokens/tokenizer.h"
 
 /* Called every few megabytes: `bytes` of the `of` bytes of a source's texts are tokenized. */
@@ -21,6 +23,7 @@ struct corpus_options {
     const char *path;
     struct tokenizer *tokenizer;          /* for texts; used by corpus_open alone */
     const char *text_key;                 /* key of the text in JSON lines */
+    struct chat *chat;                    /* template of chats; NULL: chats are refused */
     int32_t end;                          /* token added after each document of a text; TOKEN_NONE: none */
     const char *cache_dir;                /* folder for token caches; "" or NULL: the user's cache folder */
     const struct data_progress *progress; /* called while texts are tokenized; may be NULL */
@@ -40,6 +43,8 @@ int64_t corpus_tokens(const struct corpus *corpus);
 int64_t corpus_documents(const struct corpus *corpus);
 /* Whether tokens may have TOKEN_MASK. */
 bool corpus_masked(const struct corpus *corpus);
+/* Counts of chats among the texts. */
+struct token_file_chats corpus_chats(const struct corpus *corpus);
 /* Reads tokens from..from + count - 1; the corpus has them all. Tokens that are no targets have TOKEN_MASK
  * (token_file.h). */
 void corpus_read(const struct corpus *corpus, int64_t from, int64_t count, int32_t *out);

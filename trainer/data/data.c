@@ -7,6 +7,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "trainer/chat/chat.h"
 #include "trainer/data/data_internal.h"
 #include "trainer/data/identity.h"
 #include "trainer/data/order.h"
@@ -54,25 +55,25 @@ static struct data *create_data(const struct data_options *o, int parts, struct 
 }
 
 /* Samples of a source; -1: it has too few tokens. */
-static int64_t count_samples(const struct data_options *o, const char *path, const struct corpus *corpus,
+static int64_t count_samples(const struct data *data, const char *path, const struct corpus *corpus,
                              struct muster_error *err)
 {
     const int64_t tokens = corpus_tokens(corpus), documents = corpus_documents(corpus);
-    if (o->packing == DATA_DOCUMENTS && documents < 0)
+    if (data->packing == DATA_DOCUMENTS && documents < 0)
         return error_set(
             err, MUSTER_E_UNSUPPORTED,
             "data.packing is documents, but the token shards of %s do not say where documents end", path);
     if (tokens == 0)
         return error_set(err, MUSTER_E_INVALID, "data.path %s holds no text: every file is empty or binary",
                          path);
-    if (o->packing == DATA_DOCUMENTS)
+    if (data->packing == DATA_DOCUMENTS)
         return documents;
-    if (tokens < (int64_t)o->positions + 1)
+    if (tokens < (int64_t)data->T + 1)
         return error_set(
             err, MUSTER_E_INVALID,
             "data.path %s holds %lld tokens, fewer than one window of training.sequence_length %d + 1", path,
-            (long long)tokens, o->positions);
-    return (tokens - 1) / o->positions;
+            (long long)tokens, data->T);
+    return (tokens - 1) / data->T;
 }
 
 /* name: the source's name in the identity. */
@@ -84,17 +85,33 @@ static int add_source(struct data *data, const struct opening *opening, const ch
                                            .tokenizer = opening->tokenizer,
                                            .text_key = o->text_key ? o->text_key : "text",
                                            .end = opening->end,
+                                           .chat = o->chat,
                                            .cache_dir = o->cache_dir,
                                            .progress = o->progress,
                                            .notes = o->notes,
                                            .identity = &data->identity,
                                            .identity_name = name};
     GUARD(guard_corpus) struct corpus *corpus = corpus_open(&options, err);
-    const int64_t samples = corpus ? count_samples(o, path, corpus, err) : -1;
-    if (samples < 0)
+    if (!corpus)
         return -1;
-    data->part[data->count++] = (struct data_part){.corpus = take_pointer(&corpus), .samples = samples};
-    data->samples += samples;
+    const struct token_file_chats chats = corpus_chats(corpus);
+    data->chats.chats += chats.chats;
+    data->chats.empty_turns += chats.empty_turns;
+    data->chats.unasked += chats.unasked;
+    data->chats.in_parts += chats.in_parts;
+    data->part[data->count++] = (struct data_part){.corpus = take_pointer(&corpus)};
+    return 0;
+}
+
+/* Counts the samples of each source, after the packing is known. */
+static int count_sources(struct data *data, const struct data_source *sources, struct muster_error *err)
+{
+    for (int i = 0; i < data->count; i++) {
+        data->part[i].samples = count_samples(data, sources[i].path, data->part[i].corpus, err);
+        if (data->part[i].samples < 0)
+            return -1;
+        data->samples += data->part[i].samples;
+    }
     return 0;
 }
 
@@ -116,6 +133,7 @@ static int hold_out(struct data *data, const struct data_options *o, struct must
     data->validation = validation;
     if (!validation)
         return -1;
+    validation->packing = data->packing;
     validation->ordered = true;
     for (int i = 0; i < data->count; i++) {
         const int64_t samples = data->part[i].samples,
@@ -170,6 +188,7 @@ static int hold_out_documents(struct data *data, const struct data_options *o, s
     data->validation = create_data(o, data->count, err);
     if (!data->validation)
         return -1;
+    data->validation->packing = data->packing;
     data->validation->ordered = true;
     data->samples = 0;
     for (int i = 0; i < data->count; i++) {
@@ -197,7 +216,10 @@ static int open_validation(struct data *data, const struct opening *opening, str
     if (!data->validation)
         return -1;
     data->validation->ordered = data->validation->owned = true;
-    if (add_source(data->validation, opening, opening->options->validation_path, "validation", err) < 0)
+    data->validation->packing = data->packing;
+    const struct data_source only = {.path = opening->options->validation_path};
+    if (add_source(data->validation, opening, only.path, "validation", err) < 0 ||
+        count_sources(data->validation, &only, err) < 0)
         return error_wrap(err, "data.validation_path");
     return 0;
 }
@@ -264,12 +286,14 @@ static int identify(struct data *data, const struct opening *opening, struct mus
 {
     const struct data_options *o = opening->options;
     struct buffer *out = &data->identity;
-    identity_add(out, "packing", "%s", o->packing == DATA_DOCUMENTS ? "documents" : "stream");
+    identity_add(out, "packing", "%s", data->packing == DATA_DOCUMENTS ? "documents" : "stream");
     if (data_has_text(data)) {
         identity_add(out, "tokenizer", "%s (%016llx)", tokenizer_kind(opening->tokenizer),
                      (unsigned long long)tokenizer_fingerprint(opening->tokenizer));
         identity_add(out, "document_end", "%d", opening->end);
         identity_add(out, "text_key", "%s", o->text_key ? o->text_key : "text");
+        if (data->chats.chats)
+            identity_add(out, "chat_template", "%016llx", (unsigned long long)chat_fingerprint(o->chat));
     }
     for (int i = 0; data->shares && i < data->count; i++) {
         char name[32];
@@ -281,6 +305,30 @@ static int identify(struct data *data, const struct opening *opening, struct mus
                  shared && o->validation_split == DATA_SPLIT_DOCUMENTS ? "%g of the documents" : "%g",
                  shared ? o->validation_share : 0);
     return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory for the data") : 0;
+}
+
+/* Lines about chats that are not as they should be. */
+static int note_chats(const struct data *data, const struct data_options *o, struct muster_error *err)
+{
+    const struct token_file_chats *c = &data->chats;
+    if (!o->notes || !c->chats)
+        return 0;
+    if (c->empty_turns)
+        (void)buffer_printf(o->notes, "%llu turns of the assistant have no text, and train its end alone\n",
+                            (unsigned long long)c->empty_turns); /* notes remember a failure */
+    if (c->unasked)
+        (void)buffer_printf(o->notes, "%llu of %llu chats have no turn of the assistant to train on\n",
+                            (unsigned long long)c->unasked, (unsigned long long)c->chats);
+    if (c->in_parts)
+        (void)buffer_printf(o->notes,
+                            "%llu of %llu chats are tokenized turn by turn, since their tokens do not give "
+                            "their text back (a normalizer changes it)\n",
+                            (unsigned long long)c->in_parts, (unsigned long long)c->chats);
+    if (data->packing == DATA_STREAM)
+        (void)buffer_printf(
+            o->notes, "data.packing is stream: chats follow each other in a sample, and a chat sees the "
+                      "chats in front of it; data.packing documents gives each a sample of its own\n");
+    return o->notes->failed ? error_set(err, MUSTER_E_NOMEM, "no memory for a line") : 0;
 }
 
 /* Leaves out samples without a target that counts, with a note. */
@@ -322,11 +370,18 @@ static struct data *open_sources(const struct opening *opening, const struct dat
         if (add_source(data, opening, sources[i].path, name, err) < 0)
             return NULL;
     }
+    data->packing = data->packing != DATA_AUTO ? data->packing
+                    : data->chats.chats        ? DATA_DOCUMENTS
+                                               : DATA_STREAM;
+    if (count_sources(data, sources, err) < 0)
+        return NULL;
     count_cut(data);
     if (weigh(data, sources, err) < 0 || open_validation(data, opening, err) < 0)
         return NULL;
     count_figures(data);
     const int64_t before = data->samples;
+    if (note_chats(data, opening->options, err) < 0)
+        return NULL;
     if (keep_usable_samples(data, opening->options, "data", err) < 0 ||
         (data->validation && keep_usable_samples(data->validation, opening->options, "validation", err) < 0))
         return NULL;
@@ -373,6 +428,33 @@ int data_files(const struct data *data)
 int64_t data_documents_cut(const struct data *data)
 {
     return data->cut;
+}
+
+int64_t data_chats(const struct data *data)
+{
+    return (int64_t)data->chats.chats;
+}
+
+enum data_packing data_packing(const struct data *data)
+{
+    return data->packing;
+}
+
+double data_padding(const struct data *data)
+{
+    double filled = 0, all = 0;
+    for (int i = 0; data->packing == DATA_DOCUMENTS && i < data->count; i++) {
+        const struct data_part *part = &data->part[i];
+        for (int64_t k = 0; k < part->samples; k++) {
+            const int64_t number = part->kept ? part->kept[k] : part->first + k;
+            int64_t begin, end;
+            corpus_document(part->corpus, part->selection.count ? part->selection.document[number] : number,
+                            &begin, &end);
+            filled += end - begin > data->T ? data->T : (double)(end - begin - 1);
+            all += data->T;
+        }
+    }
+    return all > 0 ? 1 - filled / all : 0;
 }
 
 bool data_has_text(const struct data *data)

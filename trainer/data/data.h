@@ -18,7 +18,8 @@
 enum { DATA_NO_TARGET = -1 }; /* target of a position whose loss does not count */
 enum { DATA_SOURCES = 256 };
 
-enum data_packing { DATA_STREAM, DATA_DOCUMENTS };
+/* DATA_AUTO: documents where a source has chats, else a stream. */
+enum data_packing { DATA_AUTO, DATA_STREAM, DATA_DOCUMENTS };
 /* How validation_share divides: the samples at the end of each source, or documents, each by a hash of its
  * own text. Adding or removing a document then moves no other document to the other side. */
 enum data_split { DATA_SPLIT_END, DATA_SPLIT_DOCUMENTS };
@@ -28,6 +29,7 @@ struct data_source {
     double weight;    /* share of the samples, relative to the sum of all weights; all 0: by size */
 };
 
+struct chat;
 struct tokenizer;
 struct data_progress;
 
@@ -38,6 +40,7 @@ struct data_options {
     struct tokenizer *tokenizer; /* for texts, used by data_open alone; NULL: bytes */
     int32_t document_end;        /* token added after each document, if tokenizer is set; -1: none */
     const char *text_key;        /* key of the text in JSON lines; NULL: "text" */
+    struct chat *chat;           /* template of chats, used by data_open alone; NULL: none are read */
     const char *cache_dir;       /* folder for tokenized texts; NULL or "": the user's cache folder */
     const struct data_progress *progress; /* called while texts are tokenized (corpus.h); may be NULL */
     struct buffer *notes;                 /* gets a line for each folder with files left out; may be NULL */
@@ -64,6 +67,11 @@ int64_t data_tokens(const struct data *data);
 int data_files(const struct data *data);
 /* Documents that are cut at positions + 1 tokens; 0 where they are packed as a stream. */
 int64_t data_documents_cut(const struct data *data);
+/* Chats of all sources, and how documents become samples. */
+int64_t data_chats(const struct data *data);
+enum data_packing data_packing(const struct data *data);
+/* Share of the positions of all samples to train on that come after the ends of documents. */
+double data_padding(const struct data *data);
 /* The settings and files that determine the samples, next to seed and positions: sources by sizes and ends of
  * their files, tokenizer, packing, shares. Lines "NAME=VALUE", owned by data. */
 const char *data_identity(const struct data *data);

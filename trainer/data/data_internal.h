@@ -6,6 +6,7 @@
 
 #include "trainer/data/corpus.h"
 #include "trainer/data/data.h"
+#include "trainer/data/token_file.h"
 
 /* ---- selection.c: the documents of a split, joined into a stream of tokens ---- */
 
@@ -50,6 +51,7 @@ struct data {
     uint64_t seed;
     struct data *validation;
     int64_t tokens, cut;
+    struct token_file_chats chats; /* of all sources, without a separate validation */
     struct buffer identity;
     int files;
 };

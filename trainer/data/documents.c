@@ -7,6 +7,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "proto/json/json_text.h"
+#include "trainer/data/chats.h"
 #include "trainer/data/csv.h"
 #include "trainer/data/json_array.h"
 #include "trainer/data/mapping.h"
@@ -53,22 +54,17 @@ static int read_document(const struct documents_options *o, const struct mapping
 static int no_text(const struct documents_options *o, const json_t *record, struct muster_error *err)
 {
     scope_buffer keys = {0};
-    const char *key, *advice = "";
+    const char *key;
     json_t *value;
     json_object_foreach((json_t *)record, key, value)
     {
         (void)buffer_printf(&keys, "%s%.40s", keys.length ? ", " : "", key);
     }
-    if (json_object_get(record, "instruction") && json_object_get(record, "output"))
-        advice =
-            "; write a prompt of each, such as `jq -c '.[] | {prompt: (.instruction + \"\\n\" + .input + "
-            "\"\\n\"), completion: .output}'` for an array";
-    else if (json_object_get(record, "conversations") || json_object_get(record, "messages"))
-        advice = "; a chat is no text yet: apply the model's chat template, and write prompt and completion";
     return error_set(err, MUSTER_E_INVALID,
-                     "no text under the key '%s' (data.text_key), and none under '" DOCUMENTS_PROMPT
-                     "' and '" DOCUMENTS_COMPLETION "'; the keys are: %.300s%s",
-                     o->text_key, keys.data && !keys.failed ? keys.data : "none", advice);
+                     "no text under the key '%s' (data.text_key), no turns of a chat under 'messages' or "
+                     "'conversations', and no texts under '" DOCUMENTS_PROMPT "' and '" DOCUMENTS_COMPLETION
+                     "' or 'instruction' and 'output'; the keys are: %.300s",
+                     o->text_key, keys.data && !keys.failed ? keys.data : "none");
 }
 
 static int encode_prompt(const struct documents_options *o, const char *prompt, size_t prompt_length,
@@ -80,27 +76,43 @@ static int encode_prompt(const struct documents_options *o, const char *prompt, 
                : encode_text(o, completion, completion_length, false, sink, err);
 }
 
+/* Adds a record, and ends its document. */
 static int add_record(const struct documents_options *o, const json_t *record, struct token_sink *sink,
                       struct muster_error *err)
 {
     const json_t *text = json_object_get(record, o->text_key),
                  *prompt = json_object_get(record, DOCUMENTS_PROMPT),
                  *completion = json_object_get(record, DOCUMENTS_COMPLETION);
+    int added;
+    if (!json_is_object(record) && !json_is_string(record))
+        return error_set(err, MUSTER_E_INVALID, "a record is no JSON object");
+    text = json_is_string(record) ? record : text;
+    if (!json_is_string(text) && o->chat && chat_is(record, o->text_key)) /* its template ends it */
+        return chats_add(o->chat, o->tokenizer, record, o->text_key, sink, err) < 0
+                   ? -1
+                   : token_sink_end_document(sink, err);
     if (json_is_string(text))
-        return encode_text(o, json_string_value(text), json_string_length(text), false, sink, err);
-    if (json_is_string(prompt) && json_is_string(completion))
-        return encode_prompt(o, json_string_value(prompt), json_string_length(prompt),
-                             json_string_value(completion), json_string_length(completion), sink, err);
-    return json_is_object(record) ? no_text(o, record, err)
-                                  : error_set(err, MUSTER_E_INVALID, "a record is no JSON object");
+        added = encode_text(o, json_string_value(text), json_string_length(text), false, sink, err);
+    else if (json_is_string(prompt) && json_is_string(completion))
+        added = encode_prompt(o, json_string_value(prompt), json_string_length(prompt),
+                              json_string_value(completion), json_string_length(completion), sink, err);
+    else
+        return no_text(o, record, err);
+    return added < 0 ? -1 : end_document(o, sink, err);
+}
+
+/* A value of JSON; numbers that no machine has are rounded. */
+static json_t *parse_record(const char *line, size_t length, json_error_t *problem)
+{
+    json_t *root = json_loadb(line, length, JSON_ALLOW_NUL, problem);
+    return root ? root : json_loadb(line, length, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, problem);
 }
 
 int documents_add_line(const struct documents_options *o, const char *line, size_t length,
                        struct token_sink *sink, struct muster_error *err)
 {
     json_error_t problem;
-    GUARD(guard_json)
-    json_t *root = json_loadb(line, length, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &problem);
+    GUARD(guard_json) json_t *root = parse_record(line, length, &problem);
     if (!root)
         return error_set(err, MUSTER_E_INVALID, "column %d: not valid JSON: %s", problem.column,
                          problem.text);
@@ -123,8 +135,7 @@ static int read_lines(const struct documents_options *o, const struct walk_file 
     for (size_t from = text_byte_order_mark(text->data, text->length); from < text->length; number++) {
         const char *line = text->data + from, *end = memchr(line, '\n', text->length - from);
         const size_t length = end ? (size_t)(end - line) : text->length - from;
-        if (!documents_is_blank(line, length) &&
-            (documents_add_line(o, line, length, sink, err) < 0 || end_document(o, sink, err) < 0))
+        if (!documents_is_blank(line, length) && documents_add_line(o, line, length, sink, err) < 0)
             return error_wrap(err, "%s:%lld", file->path, (long long)number);
         if (from / PART_BYTES != (from + length + 1) / PART_BYTES) {
             mapping_release(text, from / PART_BYTES * PART_BYTES, from % PART_BYTES + length);
@@ -145,13 +156,10 @@ static int read_array(const struct documents_options *o, const struct walk_file 
     struct json_array array;
     json_t *element;
     int found;
-    json_array_begin(&array, text->data, text->length, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL);
+    json_array_begin(&array, text->data, text->length, JSON_ALLOW_NUL);
     while ((found = json_array_next(&array, &element, err)) > 0) {
         GUARD(guard_json) json_t *record = element;
-        const int added = json_is_string(record) ? encode_text(o, json_string_value(record),
-                                                               json_string_length(record), false, sink, err)
-                                                 : add_record(o, record, sink, err);
-        if (added < 0 || end_document(o, sink, err) < 0) {
+        if (add_record(o, record, sink, err) < 0) {
             found = -1;
             break;
         }
@@ -174,6 +182,52 @@ static int column_named(const struct csv *csv, const char *name)
     return -1;
 }
 
+/* Columns of a table with a chat's turn of user and assistant, and more of it. */
+static const char *const chat_columns[] = {"instruction", "output", "input", "system", "tools"};
+enum { CHAT_COLUMNS = sizeof chat_columns / sizeof *chat_columns };
+
+struct columns {
+    int text, prompt, completion, chat[CHAT_COLUMNS]; /* -1: there is none */
+};
+
+static struct columns find_columns(const struct documents_options *o, const struct csv *csv)
+{
+    struct columns found = {column_named(csv, o->text_key),
+                            column_named(csv, DOCUMENTS_PROMPT),
+                            column_named(csv, DOCUMENTS_COMPLETION),
+                            {0}};
+    for (int i = 0; i < CHAT_COLUMNS; i++)
+        found.chat[i] = o->chat ? column_named(csv, chat_columns[i]) : -1;
+    return found;
+}
+
+static int add_chat_row(const struct documents_options *o, const struct csv *csv,
+                        const struct columns *columns, struct token_sink *sink, struct muster_error *err)
+{
+    GUARD(guard_json) json_t *record = json_object();
+    for (int i = 0; i < CHAT_COLUMNS; i++) {
+        size_t length = 0;
+        const char *text = columns->chat[i] < 0 ? NULL : csv_text(csv, columns->chat[i], &length);
+        if (text && json_object_set_new(record, chat_columns[i], json_stringn(text, length)) < 0)
+            return error_set(err, MUSTER_E_INVALID, "the text under '%s' is no UTF-8", chat_columns[i]);
+    }
+    return add_record(o, record, sink, err);
+}
+
+static int add_row(const struct documents_options *o, const struct csv *csv, const struct columns *columns,
+                   struct token_sink *sink, struct muster_error *err)
+{
+    size_t length, more;
+    if (columns->text < 0 && (columns->prompt < 0 || columns->completion < 0))
+        return add_chat_row(o, csv, columns, sink, err);
+    const char *first = csv_text(csv, columns->text >= 0 ? columns->text : columns->prompt, &length);
+    if (columns->text >= 0 ? encode_text(o, first, length, false, sink, err) < 0
+                           : encode_prompt(o, first, length, csv_text(csv, columns->completion, &more),
+                                           csv->field[columns->completion].length, sink, err) < 0)
+        return -1;
+    return end_document(o, sink, err);
+}
+
 static int no_text_column(const struct documents_options *o, const struct csv *csv, struct muster_error *err)
 {
     scope_buffer names = {0};
@@ -184,7 +238,8 @@ static int no_text_column(const struct documents_options *o, const struct csv *c
     }
     return error_set(err, MUSTER_E_INVALID,
                      "line %lld: no column '%s' (data.text_key), and none '" DOCUMENTS_PROMPT
-                     "' and '" DOCUMENTS_COMPLETION "'; the first row has: %.300s",
+                     "' and '" DOCUMENTS_COMPLETION
+                     "' or 'instruction' and 'output'; the first row has: %.300s",
                      (long long)csv->line, o->text_key, names.data && !names.failed ? names.data : "nothing");
 }
 
@@ -194,21 +249,16 @@ static int read_table_documents(const struct documents_options *o, struct csv *c
     int found = csv_next(csv, err);
     if (found <= 0)
         return found;
-    const int columns = csv->fields, text = column_named(csv, o->text_key),
-              prompt = column_named(csv, DOCUMENTS_PROMPT),
-              completion = column_named(csv, DOCUMENTS_COMPLETION);
-    if (text < 0 && (prompt < 0 || completion < 0))
+    const int columns = csv->fields;
+    const struct columns names = find_columns(o, csv);
+    if (names.text < 0 && (names.prompt < 0 || names.completion < 0) &&
+        (names.chat[0] < 0 || names.chat[1] < 0))
         return no_text_column(o, csv, err);
     while ((found = csv_next(csv, err)) > 0) {
-        size_t length, more = 0;
         if (csv->fields != columns)
             return error_set(err, MUSTER_E_INVALID, "line %lld: %d columns, and the first row has %d",
                              (long long)csv->line, csv->fields, columns);
-        const char *first = csv_text(csv, text >= 0 ? text : prompt, &length);
-        const int added = text >= 0 ? encode_text(o, first, length, false, sink, err)
-                                    : encode_prompt(o, first, length, csv_text(csv, completion, &more),
-                                                    csv->field[completion].length, sink, err);
-        if (added < 0 || end_document(o, sink, err) < 0)
+        if (add_row(o, csv, &names, sink, err) < 0)
             return error_wrap(err, "line %lld", (long long)csv->line);
     }
     return found;

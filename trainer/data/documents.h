@@ -10,13 +10,14 @@
 struct documents_options {
     struct tokenizer *tokenizer;
     const char *text_key; /* key of a record's text */
+    struct chat *chat;    /* template of chats; NULL: chats are refused */
     int32_t end;          /* token added after each document; TOKEN_NONE: none */
     /* Called with the number of bytes read, every few megabytes and at a file's end; may be NULL. */
     void (*read)(void *context, int64_t bytes);
     void *context;
 };
-/* Keys of a record without text_key: the prompt is read, the completion is trained on. Each is tokenized
- * separately. */
+/* A record without text_key may be a chat (chat.h). Keys of another record: the prompt is read, the
+ * completion is trained on. Each is tokenized separately. */
 #define DOCUMENTS_PROMPT     "prompt"
 #define DOCUMENTS_COMPLETION "completion"
 
@@ -27,7 +28,7 @@ int documents_read(const struct documents_options *options, const struct walk_fi
 /* Whether a line of JSON lines is empty: only blanks, tabs, carriage returns and NUL bytes. Pure. */
 bool documents_is_blank(const char *line, size_t length);
 
-/* Adds the tokens of a line of JSON, without the end of the document. Pure but for the tokenizer. */
+/* Adds the document of a line of JSON. Pure but for the tokenizer. */
 int documents_add_line(const struct documents_options *options, const char *line, size_t length,
                        struct token_sink *sink, struct muster_error *err);
 

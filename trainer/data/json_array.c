@@ -48,8 +48,10 @@ int json_array_next(struct json_array *a, json_t **element, struct muster_error 
         skip_byte(a);
     if (a->at >= a->length)
         return broken_array("not valid JSON: the array does not end", err);
-    *element = json_loadb(a->text + a->at, a->length - a->at,
-                          a->flags | JSON_DISABLE_EOF_CHECK | JSON_DECODE_ANY, &problem);
+    const size_t flags = a->flags | JSON_DISABLE_EOF_CHECK | JSON_DECODE_ANY;
+    *element = json_loadb(a->text + a->at, a->length - a->at, flags, &problem);
+    if (!*element) /* it may have an integer that no machine has */
+        *element = json_loadb(a->text + a->at, a->length - a->at, flags | JSON_DECODE_INT_AS_REAL, &problem);
     if (!*element) {
         a->line += problem.line - 1;
         return error_set(err, MUSTER_E_INVALID, "not valid JSON: %s", problem.text);

@@ -14,7 +14,7 @@
 #include "proto/base/io.h"
 #include "proto/base/text.h"
 
-enum { CACHE_VERSION = 2 }; /* a new version invalidates all caches; raise it if a text gets other tokens */
+enum { CACHE_VERSION = 3 }; /* a new version invalidates all caches; raise it if a text gets other tokens */
 
 /* The folder of caches; NULL: neither the user nor the environment names one, or no memory. */
 static char *cache_folder(const char *named)
@@ -43,6 +43,7 @@ static uint64_t hash_settings(const struct corpus_options *o, const char *path)
     hash = hash_number(hash, (int64_t)tokenizer_fingerprint(o->tokenizer));
     hash = hash_number(hash, o->end);
     hash = hash_text(hash, o->text_key);
+    hash = hash_number(hash, o->chat ? (int64_t)chat_fingerprint(o->chat) : 0);
     return hash_text(hash, path);
 }
 
@@ -248,6 +249,14 @@ int token_sink_end_document(struct token_sink *sink, struct muster_error *err)
     return flush_to(&sink->ends, sink->fd_ends, sink->ends_path, FLUSH_BYTES, err);
 }
 
+void token_sink_count_chats(struct token_sink *sink, const struct token_file_chats *more)
+{
+    sink->header.chats.chats += more->chats;
+    sink->header.chats.empty_turns += more->empty_turns;
+    sink->header.chats.unasked += more->unasked;
+    sink->header.chats.in_parts += more->in_parts;
+}
+
 static void finish_memory(struct token_sink *sink, struct token_file *out)
 {
     *out = (struct token_file){.width = (int)sink->header.width,
@@ -255,7 +264,8 @@ static void finish_memory(struct token_sink *sink, struct token_file *out)
                                .count = (int64_t)sink->header.tokens,
                                .documents = (int64_t)sink->header.documents,
                                .memory = sink->tokens.data,
-                               .memory_ends = sink->ends.data};
+                               .memory_ends = sink->ends.data,
+                               .chats = sink->header.chats};
     out->tokens = out->memory;
     out->ends = out->memory_ends;
     sink->tokens = sink->ends = (struct buffer){0};

@@ -48,6 +48,8 @@ int token_sink_add(struct token_sink *sink, const int32_t *tokens, size_t count,
                    struct muster_error *err);
 /* Ends a document; a document without a token is not counted. */
 int token_sink_end_document(struct token_sink *sink, struct muster_error *err);
+/* Adds to the counts of chats. */
+void token_sink_count_chats(struct token_sink *sink, const struct token_file_chats *more);
 /* Opens all tokens as a file of tokens. Nothing may be added afterwards. */
 int token_sink_finish(struct token_sink *sink, struct token_file *out, struct muster_error *err);
 

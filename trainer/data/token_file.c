@@ -117,7 +117,8 @@ int token_file_parse_cache(struct token_file *file, const char *data, size_t len
                                 .masked = header.masked != 0,
                                 .count = (int64_t)header.tokens,
                                 .ends = (const uint64_t *)(const void *)ends, /* at a multiple of 8 */
-                                .documents = (int64_t)header.documents};
+                                .documents = (int64_t)header.documents,
+                                .chats = header.chats};
     return !ends_ascend(file->ends, file->documents, header.tokens);
 }
 

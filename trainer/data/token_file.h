@@ -17,11 +17,21 @@
 
 #define TOKEN_FILE_MAGIC UINT64_C(0x314B544E4554534D) /* "MSTENTK1" */
 
+/* Counts of the chats among the texts of a cache. */
+struct token_file_chats {
+    uint64_t chats;
+    uint64_t empty_turns; /* turns of the assistant without a text */
+    uint64_t unasked;     /* chats without a turn that is trained on */
+    uint64_t
+        in_parts; /* chats whose turns were tokenized one by one: their tokens do not give the text back */
+};
+
 struct token_file_header {
     uint64_t magic;
     uint64_t key; /* hash of the texts and settings */
     uint32_t width, masked;
     uint64_t tokens, documents;
+    struct token_file_chats chats;
 };
 
 #define TOKEN_INDEX_MAGIC UINT64_C(0x315844494B54534D) /* "MSTKIDX1" */
@@ -41,6 +51,7 @@ struct token_file {
     int64_t count;
     const uint64_t *ends; /* (documents); NULL: not known */
     int64_t documents;
+    struct token_file_chats chats; /* of a cache */
 };
 
 /* Whether a file that begins with these 4 bytes is a shard of llm.c. */

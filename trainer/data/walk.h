@@ -77,7 +77,8 @@ struct content {
 /* whole: `length` bytes are the whole file. */
 struct content content_of(const char *start, size_t length, bool whole);
 
-/* Whether the first line of a file of JSON lines has a text under text_key, or a prompt and a completion. */
+/* Whether the first line of a file of JSON lines has a text under text_key, turns of a chat, or a prompt and
+ * a completion. */
 bool content_has_text(const char *start, size_t length, const char *text_key);
 
 #endif

@@ -8,6 +8,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
+#include "trainer/chat/chat.h"
 #include "trainer/data/corpus.h"
 #include "trainer/data/prepared.h"
 #include "trainer/run/inputs_internal.h"
@@ -146,6 +147,27 @@ static int resolve_prepared(struct train_config *c, struct muster_error *err)
     return 0;
 }
 
+/* ---- chats ---- */
+
+static struct chat *open_chat(const struct inputs *inputs, const struct train_config *c,
+                              struct muster_error *err)
+{
+    const char *path = inputs->tokenizer_path, *slash = path ? strrchr(path, '/') : NULL;
+    scope_free char *folder = slash  ? mem_strndup(path, (size_t)(slash - path))
+                              : path ? mem_strdup(".")
+                                     : NULL;
+    if (path && !folder) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for a path");
+        return NULL;
+    }
+    return chat_open(&(struct chat_options){.template_name = c->chat_template,
+                                            .folder = folder,
+                                            .variables = c->chat_variables,
+                                            .all = c->chat_targets == 1,
+                                            .date = c->chat_date},
+                     err);
+}
+
 /* ---- the kind ---- */
 
 static int open_texts(struct inputs *inputs, struct train_config *c, int rank, struct muster_error *err)
@@ -170,7 +192,11 @@ static int open_texts(struct inputs *inputs, struct train_config *c, int rank, s
     GUARD(guard_tokenizer) struct tokenizer *tokenizer = inputs_find_tokenizer(inputs, c, err);
     if (!tokenizer || document_end(c, tokenizer, &options.document_end, err) < 0)
         return -1;
+    GUARD(guard_chat) struct chat *chat = open_chat(inputs, c, err);
+    if (!chat)
+        return -1;
     options.tokenizer = tokenizer;
+    options.chat = chat;
     if (open_sources(inputs, c, &options, err) < 0)
         return -1;
     const char *end;
@@ -210,6 +236,13 @@ static void show_texts(const struct inputs *inputs, const struct train_config *c
     if (data_documents_cut(data))
         printf("%lld documents are longer than training.sequence_length %lld, and are cut\n",
                (long long)data_documents_cut(data), (long long)c->sequence_length);
+    if (data_chats(data))
+        printf("chats: %lld, by data.chat_template %s%s\n", (long long)data_chats(data), c->chat_template,
+               c->chat_targets == 1 ? "; all tokens are targets"
+                                    : "; tokens that the assistant did not write are no targets");
+    if (data_chats(data) && data_packing(data) == DATA_DOCUMENTS)
+        printf("each chat is a sample of its own, and %.0f%% of the positions come after the ends of chats\n",
+               100 * data_padding(data));
     inputs_show_epochs(inputs, c, "samples");
 }
 

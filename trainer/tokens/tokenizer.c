@@ -335,7 +335,8 @@ static const struct name companions[] = {{"encoder.json", "vocab.json"},
                                          {"vocab.json", "vocab.json"},
                                          {"tokenizer_config.json", "tokenizer_config.json"},
                                          {"special_tokens_map.json", "special_tokens_map.json"},
-                                         {"added_tokens.json", "added_tokens.json"}};
+                                         {"added_tokens.json", "added_tokens.json"},
+                                         {"chat_template.jinja", "chat_template.jinja"}};
 
 static int copy_one(const char *from, const char *folder, const char *name, struct muster_error *err)
 {

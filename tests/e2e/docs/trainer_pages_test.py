@@ -40,6 +40,7 @@ EXPECTED = {
     "pictures.md": ([r"(?m)^Epoch 2: Loss=", r"model hash: \w{8} as get_model_hash"], ["model.pth"]),
     "reviews.md": ([r'"train_size": 160', r'"accuracy":', r'"f1":'], ["model.pth"]),
     "corpus.md": ([r"step 10/10 ", r"step 5/5 "], ["processed/index.json", "processed/report.json"]),
+    "chats.md": ([r"chats: 60, by data.chat_template chatml", r"step 10/10 "], []),
     "checkpoints.md": ([r"step 20/20 ", r"resumed from step 20", r"step 30/30 "], ["runs/a/checkpoints/step-30"]),
     "adapters.md": ([r"saved adapters", r"nf4", r"resumed from step 10"], ["adapters/adapter_config.json", "merged/config.json", "qadapters"]),
     "few_bits.md": ([r"gptq in groups of 64: \d+ of \d+ tensors", r"(?m)^before", r"(?m)^after"], ["tuned-int4/quantized.safetensors"]),
@@ -55,6 +56,7 @@ def write_data(folder):
         (folder / name).mkdir()
         (folder / name / "a.txt").write_text(TEXT * lines)
     (folder / "answers.jsonl").write_text("".join(json.dumps({"prompt": f"What is {n}?", "completion": f" It is {n}."}) + "\n" for n in range(60)))
+    (folder / "chats.jsonl").write_text("".join(json.dumps({"messages": [{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"{n}."}]}) + "\n" for n in range(60)))
     (folder / "raw").mkdir()
     rng, words = random.Random(1), [a + b for a in "bal cor den fir gal hos kin lum".split() for b in "a et on ix ous ily".split()]
     documents = [" ".join(rng.choice(words) + ("." if k % 9 == 8 else "") for k in range(60)) for _ in range(40)]
