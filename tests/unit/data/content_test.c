@@ -116,7 +116,8 @@ static const struct {
     {"a.tsv", "text\tid\r\na \"b\t1\r\n", 0, "a \"b|"},
     {"a.csv", "prompt,completion\nq,c\n", 0, "qc|"},
     {"a.csv", "body,n\nx,1\n", 0,
-     "!no column 'text' (data.text_key), and none 'prompt' and 'completion' or 'instruction' and 'output'; the first row has: body, n"},
+     "!no column 'text' (data.text_key), and none 'prompt' and 'completion' or 'instruction' and 'output'; "
+     "the first row has: body, n"},
     {"a.csv", "text,n\nx\n", 0, "!line 2: 1 columns, and the first row has 2"},
     {"a.txt", "PAR1\x15\x00", 6, "!is Parquet, not a text: write its rows as lines of JSON"},
     {"a.jsonl", "ARROW1\x00\x00", 8, "!is Arrow"},
