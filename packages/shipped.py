@@ -13,7 +13,7 @@ from glibc import System, exports, make_old
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 GLIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 OF_THE_SYSTEM = GLIBC | {"libstdc++.so.6", "libgcc_s.so.1", "linux-vdso.so.1"}  # what every wheel of this kind may ask for
-OPENED_BY_NAME = ("libunistring.so.2",)  # where a model asks for it: a tokenizer.json that normalizes
+OPENED_BY_NAME = ("libunistring.so.2", "libpcre2-8.so.0")  # where they are needed: prepare's NFC, expressions of a tokenizer.json
 
 
 def output(*command):

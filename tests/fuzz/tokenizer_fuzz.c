@@ -44,7 +44,7 @@ int main(int argc, char **argv)
     static const char json[] =
         "{\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"
         "\"Digits\",\"individual_digits\":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":false}]},"
-        "\"added_tokens\":[{\"id\":6,\"content\":\"<e>\",\"normalized\":false,\"lstrip\":true}],"
+        "\"added_tokens\":[{\"id\":5,\"content\":\"<e>\",\"normalized\":false,\"lstrip\":true}],"
         "\"model\":{\"type\":\"BPE\",\"unk_token\":\"a\",\"ignore_merges\":false,"
         "\"vocab\":{\"a\":0,\"b\":1,\"\\u0120\":2,\"ab\":3,\"\\u0120ab\":4},"
         "\"merges\":[\"a b\",[\"\\u0120\",\"ab\"]]}}",

@@ -1,4 +1,5 @@
-/* bpe.c - see bpe.h: encoding and decoding. bpe_json.c and bpe_pair.c read the files. */
+/* bpe.c - see bpe.h: encoding and decoding. bpe_json.c, bpe_pair.c, tiktoken.c and wordpiece.c read the
+ * files. */
 #include "trainer/tokens/bpe.h"
 
 #include <stdio.h>
@@ -47,6 +48,12 @@ void bpe_destroy(struct bpe *bpe)
     merges_free(&bpe->merges);
     added_free(&bpe->added[0]);
     added_free(&bpe->added[1]);
+    normalizer_destroy(bpe->normalizer);
+    pre_tokenizer_free(&bpe->pre);
+    decoder_destroy(bpe->decoder);
+    mem_free(bpe->unknown_missing);
+    mem_free(bpe->prefix);
+    mem_free(bpe->suffix);
     mem_free(bpe->cache);
     mem_free(bpe);
 }
@@ -54,9 +61,15 @@ void bpe_destroy(struct bpe *bpe)
 int bpe_add_token(struct bpe *bpe, const char *text, size_t length, int64_t id, struct muster_error *err)
 {
     scope_buffer bytes = {0};
+    const int32_t known = vocabulary_find(&bpe->all, text, length);
+    if (known >= 0 && known != id)
+        return error_set(err, MUSTER_E_INVALID, "the token '%.*s' has two ids, %d and %lld",
+                         (int)(length < 64 ? length : 64), text, (int)known, (long long)id);
     if (vocabulary_add(&bpe->all, text, length, id, err) < 0)
         return -1;
-    if (bpe->by_chars || !alphabet_bytes(text, length, &bytes))
+    if (bpe->by_chars)
+        return vocabulary_add(&bpe->words, text, length, id, err);
+    if (!alphabet_bytes(text, length, &bytes))
         return 0; /* no word has these bytes; only an added token can have this text */
     if (bytes.failed)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the vocabulary");
@@ -69,7 +82,12 @@ int bpe_add_merge(struct bpe *bpe, const char *left, size_t left_length, const c
     scope_buffer both = {0};
     const int32_t first = vocabulary_find(&bpe->all, left, left_length),
                   second = vocabulary_find(&bpe->all, right, right_length);
-    if (buffer_append(&both, left, left_length) < 0 || buffer_append(&both, right, right_length) < 0)
+    const size_t left_out = bpe->prefix ? strlen(bpe->prefix) : 0; /* of the right text */
+    if (right_length < left_out)
+        return error_set(err, MUSTER_E_INVALID, "merge %u has a second text that is shorter than '%.64s'",
+                         rank, bpe->prefix);
+    if (buffer_append(&both, left, left_length) < 0 ||
+        buffer_append(&both, right + left_out, right_length - left_out) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the merges");
     const int32_t joined = vocabulary_find(&bpe->all, both.data, both.length);
     if (first < 0 || second < 0 || joined < 0)
@@ -85,11 +103,14 @@ int bpe_add_merge(struct bpe *bpe, const char *left, size_t left_length, const c
 /* Marks the bytes that come before a mark in any token: merges join a mark to these bytes alone. */
 static void find_glue(struct bpe *bpe)
 {
-    if (vocabulary_find(&bpe->all, NORMALIZE_MARK, NORMALIZE_MARK_BYTES) < 0)
-        memset(bpe->glued, true, sizeof bpe->glued); /* an unknown mark may be fused with its neighbours */
-    for (int64_t id = 0; id < bpe->all.size; id++) {
+    /* an unknown mark may be fused with its neighbours; affixes are where words begin and end, and a whole
+     * word is the whole piece */
+    if (vocabulary_find(&bpe->words, NORMALIZE_MARK, NORMALIZE_MARK_BYTES) < 0 || bpe->prefix ||
+        bpe->suffix || bpe->whole_words || bpe->model != BPE_MERGES)
+        memset(bpe->glued, true, sizeof bpe->glued);
+    for (int64_t id = 0; id < bpe->words.size; id++) {
         size_t length;
-        const char *text = vocabulary_text(&bpe->all, id, &length);
+        const char *text = vocabulary_text(&bpe->words, id, &length);
         for (size_t at = 1; text && at < length; at++)
             if (normalize_is_mark(text + at, length - at))
                 bpe->glued[(unsigned char)text[at - 1]] = true;
@@ -101,40 +122,19 @@ static void find_bytes(struct bpe *bpe)
     for (int byte = 0; byte < 256; byte++) {
         char name[8];
         const int length = snprintf(name, sizeof name, "<0x%02X>", (unsigned)byte); /* fits */
-        bpe->bytes[byte] = bpe->by_chars ? vocabulary_find(&bpe->all, name, (size_t)length)
+        bpe->bytes[byte] = bpe->by_chars ? vocabulary_find(&bpe->words, name, (size_t)length)
                                          : vocabulary_find(&bpe->words, &(char){(char)byte}, 1);
     }
-}
-
-static int bpe_no_memory(size_t length, struct muster_error *err)
-{
-    return error_set(err, MUSTER_E_NOMEM, "no memory for a text of %zu bytes", length);
-}
-
-/* Adds the normalized form of a piece to out. */
-static int normalize_piece(const struct bpe *bpe, const char *text, size_t length, struct buffer *out,
-                           struct muster_error *err)
-{
-    scope_buffer composed = {0};
-    if (bpe->nfc && normalize_nfc(text, length, &composed, err) < 0)
-        return -1;
-    if (bpe->nfc) {
-        text = composed.data;
-        length = composed.length;
-    }
-    if (bpe->marks_early)
-        normalize_blanks(bpe->early_prefix, true, text, length, out);
-    else
-        (void)buffer_append(out, text, length); /* out remembers a failure */
-    return out->failed ? bpe_no_memory(length, err) : 0;
 }
 
 int bpe_add_added(struct bpe *bpe, const struct added_token *token, int pass, struct muster_error *err)
 {
     scope_buffer normal = {0};
     if (vocabulary_add(&bpe->all, token->text, token->length, token->id, err) < 0 ||
-        (pass && normalize_piece(bpe, token->text, token->length, &normal, err) < 0))
+        (pass && normalizer_apply(bpe->normalizer, token->text, token->length, &normal, err) < 0))
         return -1;
+    if (pass && !normal.length)
+        return 0; /* nothing of it can be found */
     return added_add(&bpe->added[pass], pass ? normal.data : token->text,
                      pass ? normal.length : token->length, token, err);
 }
@@ -158,24 +158,31 @@ int bpe_finish(struct bpe *bpe, struct muster_error *err)
         find_glue(bpe);
     if (bpe->all.count == 0)
         return error_set(err, MUSTER_E_INVALID, "the vocabulary is empty");
+    if (!bpe->normalizer && !(bpe->normalizer = normalizer_read(&(struct part_reader){.err = err}, NULL)))
+        return -1;
     finish_added(bpe);
     return 0;
 }
 
 /* ---- encoding ---- */
 
-/* Writes the tokens of a word's bytes; returns their number. */
-static size_t bytes_of_word(const struct bpe *bpe, const char *text, size_t length, int32_t *tokens)
+/* Writes the tokens of a word's bytes; returns their number, -1: a byte that is no token. */
+static int64_t bytes_of_word(const struct bpe *bpe, const char *text, size_t length, int32_t *tokens)
 {
-    size_t count = 0;
+    int64_t count = 0;
     for (size_t i = 0; i < length; i++) {
         const int32_t token = bpe->bytes[(unsigned char)text[i]];
         if (token >= 0 || bpe->unknown >= 0)
             tokens[count++] = token >= 0 ? token : bpe->unknown;
+        else if (bpe->unknown_missing)
+            return -1;
     }
     return count;
 }
 
+enum { CHAR_BYTES = 256 }; /* a character with what is put around it */
+
+/* Whether all bytes are tokens, so that a character can be spelled. */
 static bool has_bytes(const struct bpe *bpe, const char *text, size_t length)
 {
     bool all = bpe->byte_fallback;
@@ -184,45 +191,85 @@ static bool has_bytes(const struct bpe *bpe, const char *text, size_t length)
     return all;
 }
 
-/* Writes the tokens of a word's characters; returns their number. */
-static size_t chars_of_word(const struct bpe *bpe, const char *text, size_t length, int32_t *tokens)
+/* A character with what is put in front of it and after it in its place of the word; at most CHAR_BYTES. */
+static const char *char_with_affixes(const struct bpe *bpe, const char *text, size_t *bytes, bool begins,
+                                     bool ends, char room[CHAR_BYTES])
 {
-    size_t count = 0;
-    bool after_unknown = false;
+    const char *prefix = begins || !bpe->prefix ? "" : bpe->prefix,
+               *suffix = ends && bpe->suffix ? bpe->suffix : "";
+    const size_t before = strlen(prefix), after = strlen(suffix); /* at most 64 each */
+    if (!before && !after)
+        return text;
+    memcpy(room, prefix, before);
+    memcpy(room + before, text, *bytes);
+    memcpy(room + before + *bytes, suffix, after);
+    *bytes += before + after;
+    return room;
+}
+
+/* Writes the tokens of a word's characters; returns their number, -1: a character that is no token. The token
+ * for unknown ones is written with the next known character, as in `tokenizers`. */
+static int64_t chars_of_word(const struct bpe *bpe, const char *text, size_t length, int32_t *tokens)
+{
+    int64_t count = 0;
+    bool waits = false;
     for (size_t at = 0, bytes; at < length; at += bytes) {
+        char room[CHAR_BYTES];
         bytes = unicode_next(text + at, length - at).length;
-        const int32_t token = vocabulary_find(&bpe->all, text + at, bytes);
-        const bool spelled = token < 0 && has_bytes(bpe, text + at, bytes), unknown = token < 0 && !spelled;
+        size_t whole = bytes;
+        const char *found = char_with_affixes(bpe, text + at, &whole, !at, at + bytes == length, room);
+        const int32_t token = vocabulary_find(&bpe->words, found, whole);
+        if (token < 0 && has_bytes(bpe, found, whole)) {
+            for (size_t i = 0; i < whole; i++)
+                tokens[count++] = bpe->bytes[(unsigned char)found[i]];
+            continue;
+        }
+        if (token < 0 && bpe->unknown < 0) {
+            if (bpe->unknown_missing)
+                return -1;
+            continue;
+        }
+        if (waits && (token >= 0 || !bpe->fuse_unknown))
+            tokens[count++] = bpe->unknown;
+        waits = token < 0;
         if (token >= 0)
             tokens[count++] = token;
-        else if (spelled)
-            count += bytes_of_word(bpe, text + at, bytes, tokens + count);
-        else if (bpe->unknown >= 0 && !(after_unknown && bpe->fuse_unknown))
-            tokens[count++] = bpe->unknown;
-        after_unknown = unknown;
     }
+    if (waits)
+        tokens[count++] = bpe->unknown;
     return count;
 }
 
 static int encode_new_word(struct bpe *bpe, const char *text, size_t length, struct token_list *out,
                            struct muster_error *err)
 {
-    const struct vocabulary *words = bpe->by_chars ? &bpe->all : &bpe->words;
-    const int32_t whole = bpe->whole_words ? vocabulary_find(words, text, length) : TOKEN_NONE;
-    int32_t *tokens = token_list_reserve(out, length);
+    const bool merges = bpe->model == BPE_MERGES;
+    const int32_t whole = bpe->whole_words || bpe->model == BPE_WHOLE_WORDS
+                              ? vocabulary_find(&bpe->words, text, length)
+                              : TOKEN_NONE;
+    const size_t most = bpe->prefix || bpe->suffix ? CHAR_BYTES : 1; /* tokens of a character's byte */
+    int32_t *tokens = length <= SIZE_MAX / 8 / most ? token_list_reserve(out, length * most + 1) : NULL;
+    int64_t count = 1;
     if (!tokens)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %zu tokens", out->count + length);
-    if (whole >= 0) {
+    if (whole >= 0)
         tokens[0] = whole;
-        out->count++;
-        return 0;
-    }
-    const size_t count =
-        bpe->by_chars ? chars_of_word(bpe, text, length, tokens) : bytes_of_word(bpe, text, length, tokens);
-    const int64_t left = merges_apply(&bpe->merges, tokens, count, err);
-    if (left < 0)
+    else if (bpe->model == BPE_WORDPIECE)
+        count = wordpiece_of_word(bpe, text, length, tokens);
+    else if (bpe->model == BPE_WHOLE_WORDS)
+        count = (tokens[0] = bpe->unknown) >= 0 ? 1 : -1;
+    else
+        count = bpe->by_chars ? chars_of_word(bpe, text, length, tokens)
+                              : bytes_of_word(bpe, text, length, tokens);
+    if (count < 0)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "the text '%.*s' is no token, and the tokenizer's unk_token '%.64s' is no token of its "
+            "vocabulary",
+            (int)(length < 40 ? length : 40), text, bpe->unknown_missing ? bpe->unknown_missing : "");
+    if (merges && whole < 0 && (count = merges_apply(&bpe->merges, tokens, (size_t)count, err)) < 0)
         return -1;
-    out->count += (size_t)left;
+    out->count += (size_t)count;
     return 0;
 }
 
@@ -253,21 +300,6 @@ static int encode_word(struct bpe *bpe, const char *text, size_t length, struct 
     return 0;
 }
 
-static int encode_split(struct bpe *bpe, int at, const char *text, size_t length, struct token_list *out,
-                        struct muster_error *err)
-{
-    if (at == bpe->splitter_count)
-        return encode_word(bpe, text, length, out, err);
-    const splitter split = bpe->splitters[at];
-    for (size_t from = 0; from < length;) {
-        const size_t word = split(text + from, length - from);
-        if (encode_split(bpe, at + 1, text + from, word, out, err) < 0)
-            return -1;
-        from += word;
-    }
-    return 0;
-}
-
 /* The end of the word that begins at `from`: a mark, if no token has a mark after the byte before it. */
 static size_t find_mark(const struct bpe *bpe, const char *text, size_t from, size_t length)
 {
@@ -282,44 +314,23 @@ static size_t find_mark(const struct bpe *bpe, const char *text, size_t from, si
     return length;
 }
 
-/* Encodes a piece for a model of characters; words are the parts that no merge can join. */
-static int encode_chars(struct bpe *bpe, const char *text, size_t length, struct token_list *out,
-                        struct muster_error *err)
+struct encoding {
+    struct bpe *bpe;
+    struct token_list *out;
+};
+
+/* A word of the pre_tokenizer; for a model of characters it is cut where no merge can join. */
+static int take_word(void *context, const char *text, size_t length, struct muster_error *err)
 {
+    const struct encoding *e = context;
+    if (!e->bpe->by_chars || e->bpe->model != BPE_MERGES)
+        return encode_word(e->bpe, text, length, e->out, err);
     for (size_t from = 0, end; from < length; from = end) {
-        end = find_mark(bpe, text, from, length);
-        if (encode_split(bpe, 0, text + from, end - from, out, err) < 0)
+        end = find_mark(e->bpe, text, from, length);
+        if (encode_word(e->bpe, text + from, end - from, e->out, err) < 0)
             return -1;
     }
     return 0;
-}
-
-/* Encodes a piece of text between added tokens; first: it is the text's first piece. */
-static int encode_piece(struct bpe *bpe, bool first, const char *text, size_t length, struct token_list *out,
-                        struct muster_error *err)
-{
-    scope_buffer changed = {0};
-    if (bpe->marks)
-        normalize_blanks(bpe->prefix, first, text, length, &changed);
-    else if (bpe->prefix_blank && text[0] != ' ' && !buffer_text(&changed, " "))
-        (void)buffer_append(&changed, text, length); /* changed remembers a failure */
-    if (changed.failed)
-        return bpe_no_memory(length, err);
-    if (changed.length) {
-        text = changed.data;
-        length = changed.length;
-    }
-    return (bpe->by_chars ? encode_chars(bpe, text, length, out, err)
-                          : encode_split(bpe, 0, text, length, out, err));
-}
-
-/* NFC leaves ASCII unchanged. */
-static bool is_ascii(const char *text, size_t length)
-{
-    unsigned char all = 0;
-    for (size_t i = 0; i < length; i++)
-        all |= (unsigned char)text[i];
-    return all < 0x80;
 }
 
 /* Finds the added tokens of pass 0, then 1, and encodes the pieces between them. first: text is the text's
@@ -331,20 +342,21 @@ static int encode_between(struct bpe *bpe, int pass, bool first, const char *tex
     if (!length)
         return 0;
     if (pass == 2)
-        return encode_piece(bpe, first, text, length, out, err);
-    if (pass == 1 && (bpe->marks_early || (bpe->nfc && !is_ascii(text, length)))) {
-        if (normalize_piece(bpe, text, length, &normal, err) < 0)
+        return pre_tokenize(&bpe->pre, first, text, length, take_word, &(struct encoding){bpe, out}, err);
+    if (pass == 1 && normalizer_changes(bpe->normalizer, text, length)) {
+        if (normalizer_apply(bpe->normalizer, text, length, &normal, err) < 0)
             return -1;
-        text = normal.data;
+        text = normal.data ? normal.data : "";
         length = normal.length;
     }
-    size_t from = 0, begin = 0, end = 0;
-    const struct added_token *found;
-    while ((found = added_find(&bpe->added[pass], text, from, length, &begin, &end))) {
-        if (encode_between(bpe, pass + 1, first && !from, text + from, begin - from, out, err) < 0)
+    struct added_match found = {0};
+    size_t from = 0;
+    while (added_find(&bpe->added[pass], text, length, &found)) {
+        if (found.begin > from &&
+            encode_between(bpe, pass + 1, first && !from, text + from, found.begin - from, out, err) < 0)
             return -1;
-        token_list_add(out, &found->id, 1);
-        from = end;
+        token_list_add(out, &found.token->id, 1);
+        from = found.end;
     }
     return encode_between(bpe, pass + 1, first && !from, text + from, length - from, out, err);
 }
@@ -370,7 +382,8 @@ static bool may_cut(const char *at)
 static size_t bpe_cut(const void *self, const char *text, size_t length, size_t most)
 {
     const struct bpe *bpe = self;
-    if (bpe->prefix_blank || bpe->line_in_added || bpe->by_chars || bpe->marks)
+    if (bpe->line_in_added || bpe->by_chars || !pre_tokenizer_cuts_lines(&bpe->pre) ||
+        normalizer_changes(bpe->normalizer, "a", 1))
         return length;
     for (size_t at = most; at >= 2; at--)
         if (may_cut(text + at))
@@ -381,39 +394,33 @@ static size_t bpe_cut(const void *self, const char *text, size_t length, size_t 
     return length;
 }
 
-/* The byte of "<0x0A>"; -1: another token. */
-static int byte_of_token(const struct bpe *bpe, const char *text, size_t length)
+/* The text of a token in a decoded text: an added token that is `normalized` has its normalized one. */
+static const char *decoded_text(const struct bpe *bpe, int32_t id, size_t *length)
 {
-    static const char digits[] = "0123456789ABCDEF";
-    if (!bpe->byte_fallback || length != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>')
-        return -1;
-    const char *high = memchr(digits, text[3], 16), *low = memchr(digits, text[4], 16);
-    return high && low ? (int)(high - digits) << 4 | (int)(low - digits) : -1;
+    for (size_t i = 0; i < bpe->added[1].count; i++)
+        if (bpe->added[1].item[i].id == id) {
+            *length = bpe->added[1].item[i].length;
+            return bpe->added[1].item[i].text;
+        }
+    return vocabulary_text(&bpe->all, id, length);
 }
 
-static void put_chars(const struct bpe *bpe, const char *text, size_t length, struct buffer *out)
+/* The texts of the tokens for the decoder. */
+static int decode_parts(const struct bpe *bpe, const int32_t *tokens, size_t count, struct buffer *out,
+                        struct muster_error *err)
 {
-    const int byte = byte_of_token(bpe, text, length);
-    if (byte >= 0) {
-        (void)buffer_append(out, &(char){(char)byte}, 1); /* out remembers a failure */
-        return;
+    struct pieces pieces = {0};
+    for (size_t i = 0; i < count; i++) {
+        size_t length;
+        const char *text = decoded_text(bpe, tokens[i], &length);
+        if (!text)
+            continue;
+        (void)buffer_append(&pieces.text, text, length); /* remembers a failure */
+        pieces_add(&pieces);
     }
-    for (size_t at = 0, bytes; at < length; at += bytes) {
-        const bool mark = normalize_is_mark(text + at, length - at);
-        bytes = mark ? NORMALIZE_MARK_BYTES : 1;
-        (void)buffer_append(out, mark ? " " : text + at, 1);
-    }
-}
-
-/* Removes the blank that encoding put in front. */
-static void drop_prefix(const struct bpe *bpe, size_t begin, struct buffer *out)
-{
-    const bool prefixed = (bpe->marks && bpe->prefix != NORMALIZE_NONE) ||
-                          (bpe->marks_early && bpe->early_prefix != NORMALIZE_NONE);
-    if (!prefixed || out->failed || out->length == begin || out->data[begin] != ' ')
-        return;
-    memmove(out->data + begin, out->data + begin + 1, out->length - begin - 1);
-    out->length--;
+    const int result = decoder_apply(bpe->decoder, &pieces, out, err);
+    pieces_free(&pieces);
+    return result;
 }
 
 /* An added token with characters outside of the alphabet is written as its text, as in `tokenizers`. */
@@ -421,16 +428,14 @@ static int bpe_decode(void *self, const int32_t *tokens, size_t count, struct bu
                       struct muster_error *err)
 {
     const struct bpe *bpe = self;
-    const size_t begin = out->length;
+    if (bpe->decoder)
+        return decode_parts(bpe, tokens, count, out, err);
     for (size_t i = 0; i < count; i++) {
         size_t length;
-        const char *text = vocabulary_text(&bpe->all, tokens[i], &length);
-        if (text && bpe->by_chars)
-            put_chars(bpe, text, length, out);
-        else if (text && !alphabet_bytes(text, length, out))
+        const char *text = decoded_text(bpe, tokens[i], &length);
+        if (text && !alphabet_bytes(text, length, out))
             (void)buffer_append(out, text, length);
     }
-    drop_prefix(bpe, begin, out);
     return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory for the text of %zu tokens", count) : 0;
 }
 
@@ -471,13 +476,10 @@ static int32_t bpe_find(const void *self, const char *text)
     return vocabulary_find(&((const struct bpe *)self)->all, text, strlen(text));
 }
 
-const struct tokenizer_ops bpe_ops = {.kind = "byte-level BPE",
-                                      .destroy = bpe_destroy_self,
-                                      .vocabulary = bpe_vocabulary,
-                                      .special = bpe_special,
-                                      .find = bpe_find,
-                                      .cut = bpe_cut,
-                                      .encode = bpe_encode,
-                                      .add = bpe_add_companion,
-                                      .finish_added = finish_added,
-                                      .decode = bpe_decode};
+#define BPE_OPS(name)                                                                                        \
+    {                                                                                                        \
+        .kind = (name), .destroy = bpe_destroy_self, .vocabulary = bpe_vocabulary, .special = bpe_special,   \
+        .find = bpe_find, .cut = bpe_cut, .encode = bpe_encode, .add = bpe_add_companion,                    \
+        .finish_added = finish_added, .decode = bpe_decode                                                   \
+    }
+const struct tokenizer_ops bpe_ops = BPE_OPS("byte-level BPE"), wordpiece_ops = BPE_OPS("WordPiece");

@@ -1,5 +1,5 @@
-/* bpe.h - a BPE tokenizer in memory. Words begin as bytes (GPT-2 and later models) or as characters
- * (`by_chars`: Llama 2 and other models that follow sentencepiece). */
+/* bpe.h - a tokenizer of words in memory: BPE or WordPiece. Words of BPE begin as bytes (GPT-2 and later
+ * models) or as characters (`by_chars`: Llama 2 and other models that follow sentencepiece). */
 #ifndef MUSTER_TRAINER_TOKENS_BPE_H
 #define MUSTER_TRAINER_TOKENS_BPE_H
 
@@ -8,30 +8,7 @@
 
 #include "proto/include/muster_error.h"
 #include "trainer/tokens/kinds.h"
-#include "trainer/tokens/unicode.h"
-
-/* ---- split.c: pre-tokenizers cut a text into words before words become tokens. Pure. ----
- *
- * A splitter returns the length of the first word of a text; the next call, with the text after that word,
- * returns the next. All words together are the text. Regular expressions are not interpreted: the patterns of
- * the supported tokenizers are written out in C, each as a function. */
-
-/* Bytes of the first word, 1 to length; length is 1 or more. A pattern's look-ahead sees the end of the text
- * at text + length. */
-typedef size_t (*splitter)(const char *text, size_t length);
-
-/* GPT-2's: 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
-size_t split_gpt2(const char *text, size_t length);
-/* Each digit is a word, each run between digits too: Digits with individual_digits. */
-size_t split_digits(const char *text, size_t length);
-/* Runs of digits, and the runs between them: Digits without individual_digits. */
-size_t split_numbers(const char *text, size_t length);
-/* A word begins at each U+2581: Metaspace with split. */
-size_t split_marks(const char *text, size_t length);
-
-/* The splitter of a regular expression as tokenizer.json has it (GPT-2, Llama 3, Qwen 2); NULL: another
- * expression. */
-splitter split_by_pattern(const char *pattern);
+#include "trainer/tokens/parts.h"
 
 /* ---- merges.c: byte pair encoding of a word ----
  *
@@ -63,34 +40,34 @@ int64_t merges_apply(const struct merges *merges, int32_t *tokens, size_t count,
 /* ---- the tokenizer ---- */
 
 enum {
-    BPE_SPLITTERS = 8,
     BPE_JSON_LIMIT = 128 << 20 /* bytes of a tokenizer.json; a file with 262,144 tokens has 33 million */
 };
+
+enum bpe_model { BPE_MERGES, BPE_WORDPIECE, BPE_WHOLE_WORDS /* WordLevel */ };
 
 struct bpe_word;
 
 struct bpe {
-    struct vocabulary words; /* tokens by the bytes that merges join; without the added tokens */
+    enum bpe_model model;
+    struct vocabulary words; /* the model's tokens, as words have them: without the added tokens */
     struct vocabulary all;   /* tokens by their text in the file, with the added tokens */
     struct merges merges;
     /* [0]: found in the original text; [1] (`normalized`): found in the normalizer's result. */
     struct added_tokens added[2];
-    bool nfc;                           /* normalizer, step 1: NFC */
-    bool marks_early;                   /* normalizer, step 2: marks for blanks */
-    enum normalize_prefix early_prefix; /* normalizer, step 2: the mark in front of each piece */
-    bool marks;                         /* pre_tokenizer Metaspace: marks for blanks after added tokens */
-    enum normalize_prefix prefix;
-    splitter splitters[BPE_SPLITTERS]; /* each cuts the words of the splitter before it */
-    int splitter_count;
-    bool prefix_blank;  /* each piece between added tokens begins with a blank: add_prefix_space */
-    bool line_in_added; /* an added token contains a line end */
-    bool whole_words;   /* a word that is a token needs no merges: ignore_merges */
-    int32_t unknown;    /* token for unknown bytes or characters; TOKEN_NONE: they are left out */
-    bool by_chars;      /* words begin as characters; the four fields below apply to these alone */
-    bool byte_fallback; /* an unknown character becomes the tokens of its bytes, if all exist */
-    bool fuse_unknown;  /* adjacent unknown characters become one token */
-    bool glued[256];    /* a token has this byte before a mark: words are not cut there */
-    int32_t bytes[256]; /* token of each byte; -1: none */
+    struct normalizer *normalizer;
+    struct pre_tokenizer pre;
+    struct decoder *decoder; /* NULL: that of ByteLevel */
+    bool line_in_added;      /* an added token contains a line end */
+    bool whole_words;        /* a word that is a token needs no merges: ignore_merges */
+    int32_t unknown;         /* token for unknown bytes or characters; TOKEN_NONE: they are left out */
+    char *unknown_missing;   /* the text that should be a token for them; it is an error if one is needed */
+    bool by_chars;           /* words begin as characters; the four fields below apply to these alone */
+    bool byte_fallback;      /* an unknown character becomes the tokens of its bytes, if all exist */
+    bool fuse_unknown;       /* adjacent unknown characters become one token */
+    bool glued[256];         /* a token has this byte before a mark: words are not cut there */
+    char *prefix, *suffix;   /* of characters that do not begin a word, and that end one; "": none */
+    int64_t longest;         /* characters of a word that WordPiece takes apart */
+    int32_t bytes[256];      /* token of each byte; -1: none */
     struct tokenizer_special special;
     struct bpe_word *cache; /* words that were encoded before, with their tokens */
 };
@@ -116,7 +93,19 @@ struct bpe *bpe_parse_json(const char *name, const char *text, size_t length, st
 struct bpe *bpe_parse_pair(const char *name, const char *words, size_t words_length, const char *merges,
                            size_t merges_length, const char *by_class, struct muster_error *err);
 
-/* The functions of a tokenizer whose self is a struct bpe. */
-extern const struct tokenizer_ops bpe_ops;
+/* tiktoken.c: parses a file of tiktoken or a tekken.json; the file's name says which expression cuts words.
+ * NULL on error. */
+struct bpe *bpe_parse_tiktoken(const char *name, const char *text, size_t length, struct muster_error *err);
+struct bpe *bpe_parse_tekken(const char *name, const char *text, size_t length, struct muster_error *err);
+/* wordpiece.c: parses a vocab.txt. NULL on error. */
+struct bpe *bpe_parse_wordpiece(const char *name, const char *text, size_t length,
+                                const struct wordpiece_settings *settings, struct muster_error *err);
+
+/* wordpiece.c: writes the tokens of a word; returns their number, at most length, or -1: no token for a word
+ * that is not known. */
+int64_t wordpiece_of_word(const struct bpe *bpe, const char *text, size_t length, int32_t *tokens);
+
+/* The functions of a tokenizer whose self is a struct bpe; by the model. */
+extern const struct tokenizer_ops bpe_ops, wordpiece_ops;
 
 #endif

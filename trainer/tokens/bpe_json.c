@@ -1,5 +1,5 @@
-/* bpe_json.c - reads a BPE tokenizer from tokenizer.json. An unsupported part that would change the ids is an
- * error that names the part. */
+/* bpe_json.c - reads a tokenizer of words from tokenizer.json. An unsupported part that would change the ids
+ * is an error that names the part. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,154 +16,20 @@ struct reader {
     struct muster_error *err;
 };
 
-static int refuse(const struct reader *r, const char *part, const json_t *value)
+static struct part_reader part_of(const struct reader *r, const char *section)
 {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    (void)error_set(r->err, MUSTER_E_UNSUPPORTED, "%s: %s %.200s is not supported", r->path, part,
-                    text ? text : "(not printable)");
-    free(text); /* jansson's, not of mem.h */
-    return -1;
+    return (struct part_reader){r->path, section, r->err};
+}
+
+static int refuse(const struct reader *r, const char *what, const json_t *value)
+{
+    const struct part_reader part = part_of(r, "model");
+    return part_refuse(&part, what, value);
 }
 
 static int malformed(const struct reader *r, const char *what)
 {
     return error_set(r->err, MUSTER_E_INVALID, "%s: %s", r->path, what);
-}
-
-/* Whether a setting is absent, null, "" or false, and so changes no ids. */
-static bool is_nothing(const json_t *value)
-{
-    return !value || json_is_null(value) || json_is_false(value) ||
-           (json_is_string(value) && json_string_length(value) == 0);
-}
-
-static const char *type_of(const json_t *part)
-{
-    const char *type = json_string_value(json_object_get(part, "type"));
-    return type ? type : "";
-}
-
-/* ---- normalizer ---- */
-
-static bool is_text(const json_t *value, const char *text)
-{
-    return json_is_string(value) && !strcmp(json_string_value(value), text);
-}
-
-/* Accepts NFC, then sentencepiece's treatment of blanks: Prepend, Replace. */
-static int read_normalizer(const struct reader *r, const json_t *part, int depth)
-{
-    const char *type = type_of(part);
-    const json_t *parts = json_object_get(part, "normalizers"), *each;
-    struct bpe *bpe = r->bpe;
-    size_t i;
-    if (is_nothing(part))
-        return 0;
-    if (!strcmp(type, "Sequence") && json_is_array(parts) && depth < 2) {
-        json_array_foreach(parts, i, each)
-        {
-            if (read_normalizer(r, each, depth + 1) < 0)
-                return -1;
-        }
-        return 0;
-    }
-    const bool marked = bpe->marks_early || bpe->early_prefix != NORMALIZE_NONE;
-    if (!strcmp(type, "NFC") && !marked) {
-        bpe->nfc = true;
-        return normalize_open("a tokenizer.json with the normalizer NFC", r->err) < 0
-                   ? error_wrap(r->err, "%s", r->path)
-                   : 0;
-    }
-    if (!strcmp(type, "Prepend") && is_text(json_object_get(part, "prepend"), NORMALIZE_MARK) && !marked) {
-        bpe->early_prefix = NORMALIZE_ALWAYS;
-        return 0;
-    }
-    if (!strcmp(type, "Replace") && is_text(json_object_get(part, "content"), NORMALIZE_MARK) &&
-        is_text(json_object_get(json_object_get(part, "pattern"), "String"), " ") && !bpe->marks_early) {
-        bpe->marks_early = true;
-        return 0;
-    }
-    return refuse(r, "normalizer", part);
-}
-
-/* ---- pre_tokenizer ---- */
-
-static int add_splitter(const struct reader *r, splitter split)
-{
-    if (r->bpe->splitter_count == BPE_SPLITTERS)
-        return malformed(r, "the pre_tokenizer has too many parts");
-    r->bpe->splitters[r->bpe->splitter_count++] = split;
-    return 0;
-}
-
-/* Accepts a Split in which every match is a word, by a pattern that matches everything. */
-static int read_split(const struct reader *r, const json_t *part)
-{
-    const char *behavior = json_string_value(json_object_get(part, "behavior"));
-    const bool inverted = json_is_true(json_object_get(part, "invert"));
-    const char *pattern = json_string_value(json_object_get(json_object_get(part, "pattern"), "Regex"));
-    const splitter split = pattern ? split_by_pattern(pattern) : NULL;
-    if (!behavior || !split || strcmp(behavior, inverted ? "Removed" : "Isolated") != 0)
-        return refuse(r, "pre_tokenizer", part);
-    return add_splitter(r, split);
-}
-
-static int read_byte_level(const struct reader *r, const json_t *part)
-{
-    const json_t *cuts = json_object_get(part, "use_regex");
-    const bool prefix = json_is_true(json_object_get(part, "add_prefix_space"));
-    if (prefix && r->bpe->splitter_count > 0)
-        return refuse(r, "add_prefix_space after another pre_tokenizer:", part);
-    r->bpe->prefix_blank = prefix;
-    return !cuts || json_is_true(cuts) ? add_splitter(r, split_gpt2) : 0;
-}
-
-/* Metaspace: blanks as in sentencepiece. */
-static int read_metaspace(const struct reader *r, const json_t *part)
-{
-    static const struct {
-        const char *name;
-        enum normalize_prefix prefix;
-    } schemes[] = {{"always", NORMALIZE_ABSENT}, {"first", NORMALIZE_FIRST}, {"never", NORMALIZE_NONE}};
-    const json_t *scheme = json_object_get(part, "prepend_scheme"), *split = json_object_get(part, "split");
-    const bool prefix = !json_is_false(json_object_get(part, "add_prefix_space"));
-    struct bpe *bpe = r->bpe;
-    if (!is_text(json_object_get(part, "replacement"), NORMALIZE_MARK) || bpe->marks_early ||
-        (scheme && !json_is_string(scheme)))
-        return refuse(r, "pre_tokenizer", part);
-    bpe->marks = true;
-    bpe->prefix = prefix ? NORMALIZE_ABSENT : NORMALIZE_NONE; /* older files have no prepend_scheme */
-    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
-        if (is_text(scheme, schemes[i].name))
-            bpe->prefix = schemes[i].prefix;
-    return !split || json_is_true(split) ? add_splitter(r, split_marks) : 0;
-}
-
-/* Adds the splitters of a part. *byte_level is set by a ByteLevel, which has to be the last part. */
-static int read_pre_tokenizer(const struct reader *r, const json_t *part, bool *byte_level, int depth)
-{
-    const char *type = type_of(part);
-    const json_t *parts = json_object_get(part, "pretokenizers"), *each;
-    size_t i;
-    if (*byte_level || depth > 2)
-        return refuse(r, "pre_tokenizer", part);
-    if (!strcmp(type, "Sequence") && json_is_array(parts)) {
-        json_array_foreach(parts, i, each)
-        {
-            if (read_pre_tokenizer(r, each, byte_level, depth + 1) < 0)
-                return -1;
-        }
-        return 0;
-    }
-    if (!strcmp(type, "Digits"))
-        return add_splitter(r, json_is_true(json_object_get(part, "individual_digits")) ? split_digits
-                                                                                        : split_numbers);
-    if (!strcmp(type, "Split"))
-        return read_split(r, part);
-    if (strcmp(type, "ByteLevel") != 0)
-        return refuse(r, "pre_tokenizer", part);
-    *byte_level = true;
-    return read_byte_level(r, part);
 }
 
 /* ---- model ---- */
@@ -213,111 +79,208 @@ static int read_merges(const struct reader *r, const json_t *merges)
     return 0;
 }
 
+/* A flag of the model, absent or null: false. */
+static int read_flag(const struct reader *r, const json_t *model, const char *key, bool *out)
+{
+    const struct part_reader part = part_of(r, "model");
+    const json_t *value = json_object_get(model, key);
+    *out = false;
+    return !value || json_is_null(value) ? 0 : part_flag(&part, model, key, -1, out);
+}
+
+/* continuing_subword_prefix or end_of_word_suffix; *out is NULL where there is none. */
+static int read_affix(const struct reader *r, const json_t *model, const char *key, char **out)
+{
+    enum { AFFIX = 64 }; /* bytes */
+    const json_t *value = json_object_get(model, key);
+    const char *text = json_string_value(value);
+    if (!value || json_is_null(value) || (text && !*text))
+        return 0;
+    for (size_t i = 0; text && text[i]; i++)
+        if ((unsigned char)text[i] >= 0x80 || i == AFFIX)
+            text = NULL;
+    if (!text || strlen(text) != json_string_length(value)) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "model.%s", key); /* fits */
+        return refuse(r, name, value);
+    }
+    *out = mem_strdup(text);
+    return *out ? 0 : error_set(r->err, MUSTER_E_NOMEM, "no memory for a tokenizer");
+}
+
+/* Call after the vocabulary. required: null is no value. */
+static int read_unknown(const struct reader *r, const json_t *model, bool required)
+{
+    const json_t *value = json_object_get(model, "unk_token");
+    const char *text = json_string_value(value);
+    if ((!value || json_is_null(value)) && !required)
+        return 0;
+    if (!text)
+        return refuse(r, "model.unk_token", value);
+    /* in the file's letters, also where words are bytes */
+    r->bpe->unknown = vocabulary_find(&r->bpe->all, text, json_string_length(value));
+    if (r->bpe->unknown < 0 && !(r->bpe->unknown_missing = mem_strdup(text)))
+        return error_set(r->err, MUSTER_E_NOMEM, "no memory for a tokenizer");
+    return 0;
+}
+
+static int read_merges_model(const struct reader *r, const json_t *model)
+{
+    const json_t *dropout = json_object_get(model, "dropout");
+    if (!part_is_nothing(dropout) && !(json_is_number(dropout) && json_number_value(dropout) == 0))
+        return refuse(r, "model.dropout", dropout);
+    if (read_flag(r, model, "ignore_merges", &r->bpe->whole_words) < 0)
+        return -1;
+    return read_vocabulary(r, json_object_get(model, "vocab")) < 0 ||
+                   read_merges(r, json_object_get(model, "merges")) < 0
+               ? -1
+               : read_unknown(r, model, false);
+}
+
+static int read_word_model(const struct reader *r, const json_t *model)
+{
+    const struct part_reader part = part_of(r, "model");
+    if (r->bpe->model == BPE_WORDPIECE &&
+        part_number(&part, model, "max_input_chars_per_word", INT32_MAX, &r->bpe->longest) < 0)
+        return -1;
+    return read_vocabulary(r, json_object_get(model, "vocab")) < 0 ? -1 : read_unknown(r, model, true);
+}
+
+/* Which model, and whether its words are of bytes: decided before its vocabulary is read. */
+static int choose_model(const struct reader *r, const json_t *model)
+{
+    static const char *const types[] = {"BPE", "WordPiece", "WordLevel"};
+    struct bpe *bpe = r->bpe;
+    const char *type = part_type(model);
+    size_t kind = 0;
+    bool every_byte = true;
+    while (*type && kind < 3 && strcmp(type, types[kind]) != 0)
+        kind++;
+    if (kind == 3)
+        return refuse(r, "model.type", json_object_get(model, "type"));
+    bpe->model = (enum bpe_model)kind;
+    if (read_flag(r, model, "byte_fallback", &bpe->byte_fallback) < 0 ||
+        read_flag(r, model, "fuse_unk", &bpe->fuse_unknown) < 0 ||
+        (kind < 2 && read_affix(r, model, "continuing_subword_prefix", &bpe->prefix) < 0) ||
+        (kind < 1 && read_affix(r, model, "end_of_word_suffix", &bpe->suffix) < 0))
+        return -1;
+    if (kind == 1 && !json_is_string(json_object_get(model, "continuing_subword_prefix")))
+        return refuse(r, "model.continuing_subword_prefix",
+                      json_object_get(model, "continuing_subword_prefix"));
+    for (unsigned byte = 0; byte < 256; byte++) {
+        char letter[5] = "";
+        letter[alphabet_letter((unsigned char)byte, letter)] = '\0';
+        every_byte = every_byte && json_object_get(json_object_get(model, "vocab"), letter);
+    }
+    /* what is unknown is a character there, of which a letter of GPT-2's alphabet is one */
+    bpe->by_chars = !bpe->pre.bytes || kind || bpe->prefix || bpe->suffix ||
+                    (!every_byte && (bpe->byte_fallback || bpe->fuse_unknown));
+    bpe->pre.count += bpe->pre.bytes && bpe->by_chars; /* ByteLevel is a step like others */
+    return 0;
+}
+
 static int read_model(const struct reader *r, const json_t *model)
 {
-    /* the last two apply to models of characters: a byte-level model has a token for every byte */
-    static const char *const absent[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix",
-                                         "byte_fallback", "fuse_unk"};
-    const size_t refused = sizeof absent / sizeof *absent - (r->bpe->by_chars ? 2 : 0);
-    const char *type = type_of(model), *unknown = json_string_value(json_object_get(model, "unk_token"));
-    if (*type && strcmp(type, "BPE") != 0)
-        return refuse(r, "model.type", json_object_get(model, "type"));
-    for (size_t i = 0; i < refused; i++) {
-        char name[64];
-        (void)snprintf(name, sizeof name, "model.%s", absent[i]); /* fits */
-        if (!is_nothing(json_object_get(model, absent[i])))
-            return refuse(r, name, json_object_get(model, absent[i]));
-    }
-    r->bpe->whole_words = json_is_true(json_object_get(model, "ignore_merges"));
-    r->bpe->byte_fallback = json_is_true(json_object_get(model, "byte_fallback"));
-    r->bpe->fuse_unknown = json_is_true(json_object_get(model, "fuse_unk"));
-    if (read_vocabulary(r, json_object_get(model, "vocab")) < 0 ||
-        read_merges(r, json_object_get(model, "merges")) < 0)
+    if (choose_model(r, model) < 0)
         return -1;
-    if (unknown)
-        r->bpe->unknown = vocabulary_find(&r->bpe->all, unknown, strlen(unknown));
-    return 0;
+    return r->bpe->model == BPE_MERGES ? read_merges_model(r, model) : read_word_model(r, model);
 }
 
 /* ---- added tokens ---- */
 
-static int read_added(const struct reader *r, const json_t *row)
+static int read_added(const struct reader *r, const json_t *row, int64_t next)
 {
+    static const char *const names[] = {"single_word", "lstrip", "rstrip", "normalized", "special"};
+    const struct part_reader part = part_of(r, "row of added_tokens");
     const json_t *text = json_object_get(row, "content"), *id = json_object_get(row, "id");
+    bool flags[5];
     if (!json_is_string(text) || json_string_length(text) == 0 || !json_is_integer(id))
         return malformed(r, "a row of added_tokens has no content or no id");
-    if (json_is_true(json_object_get(row, "single_word")))
-        return refuse(r, "single_word of an added token:", row);
+    for (int i = 0; i < 5; i++)
+        if (part_flag(&part, row, names[i], 0, &flags[i]) < 0)
+            return -1;
     if (json_integer_value(id) < 0 || json_integer_value(id) >= VOCABULARY_LIMIT)
         return error_set(r->err, MUSTER_E_INVALID,
                          "%s: the id %lld of the added token '%.64s' is not from 0 to %d", r->path,
                          (long long)json_integer_value(id), json_string_value(text), VOCABULARY_LIMIT - 1);
+    const int32_t known = vocabulary_find(&r->bpe->all, json_string_value(text), json_string_length(text));
+    if (json_integer_value(id) != (known >= 0 ? known : next))
+        return error_set(r->err, MUSTER_E_INVALID,
+                         "%s: the added token '%.64s' has the id %lld, and `tokenizers` gives it the id %lld",
+                         r->path, json_string_value(text), (long long)json_integer_value(id),
+                         (long long)(known >= 0 ? known : next));
     const struct added_token token = {.text = (char *)json_string_value(text),
                                       .length = json_string_length(text),
                                       .id = (int32_t)json_integer_value(id),
-                                      .takes_before = json_is_true(json_object_get(row, "lstrip")),
-                                      .takes_after = json_is_true(json_object_get(row, "rstrip"))};
-    return bpe_add_added(r->bpe, &token, json_is_true(json_object_get(row, "normalized")), r->err) < 0
+                                      .single_word = flags[0],
+                                      .takes_before = flags[1],
+                                      .takes_after = flags[2]};
+    return bpe_add_added(r->bpe, &token, flags[3], r->err) < 0
                ? error_wrap(r->err, "%s: added_tokens", r->path)
                : 0;
 }
 
 static int read_all_added(const struct reader *r, const json_t *rows)
 {
+    const int64_t words = r->bpe->all.count;
+    int64_t next = words; /* the id of a token that the model does not have */
     const json_t *row;
     size_t i;
+    if (rows && !json_is_array(rows))
+        return malformed(r, "added_tokens is no array");
     json_array_foreach(rows, i, row)
     {
-        if (read_added(r, row) < 0)
+        if (read_added(r, row, next) < 0)
             return -1;
+        const int64_t id = json_integer_value(json_object_get(row, "id"));
+        next = id >= next ? id + 1 : next;
     }
     return 0;
 }
 
-/* Decides between words of bytes (ByteLevel) and words of characters with marks for blanks. */
-static int read_words(const struct reader *r, const json_t *pre)
+static int check_keys(const struct reader *r, json_t *root)
 {
-    bool byte_level = false;
-    struct bpe *bpe = r->bpe;
-    if (!strcmp(type_of(pre), "Metaspace")) {
-        bpe->by_chars = true;
-        return read_metaspace(r, pre);
+    static const char *const names[] = {"version",      "truncation",     "padding",
+                                        "added_tokens", "normalizer",     "pre_tokenizer",
+                                        "model",        "post_processor", "decoder"};
+    const json_t *version = json_object_get(root, "version");
+    const char *key;
+    json_t *value;
+    if (version && (!json_is_string(version) || strcmp(json_string_value(version), "1.0") != 0))
+        return refuse(r, "version", version);
+    json_object_foreach(root, key, value)
+    {
+        size_t i = 0;
+        while (i < sizeof names / sizeof *names && strcmp(key, names[i]) != 0)
+            i++;
+        if (i == sizeof names / sizeof *names)
+            return error_set(r->err, MUSTER_E_UNSUPPORTED, "%s: %.64s is no part of a tokenizer.json",
+                             r->path, key);
     }
-    /* Gemma's Split at blanks never matches: the normalizer has replaced all blanks by marks. */
-    const bool split_at_blanks = !strcmp(type_of(pre), "Split") &&
-                                 is_text(json_object_get(json_object_get(pre, "pattern"), "String"), " ");
-    if ((is_nothing(pre) || split_at_blanks) && bpe->marks_early) {
-        bpe->by_chars = true;
-        return 0;
-    }
-    if (is_nothing(pre))
-        return error_set(
-            r->err, MUSTER_E_UNSUPPORTED,
-            "%s: it has neither a pre_tokenizer nor a normalizer that marks blanks; byte-level BPE "
-            "and BPE with Metaspace are supported, and sentencepiece by its .model file",
-            r->path);
-    if (bpe->marks_early || bpe->early_prefix != NORMALIZE_NONE)
-        return refuse(r, "after a normalizer that marks blanks, a pre_tokenizer", pre);
-    if (read_pre_tokenizer(r, pre, &byte_level, 0) < 0)
-        return -1;
-    return byte_level ? 0 : refuse(r, "without ByteLevel, a pre_tokenizer", pre);
+    return json_is_object(json_object_get(root, "model")) ? 0 : malformed(r, "it has no model");
 }
 
-static int read_root(const struct reader *r, const json_t *root)
+static int read_root(const struct reader *r, json_t *root)
 {
-    const json_t *normalizer = json_object_get(root, "normalizer");
-    if (read_normalizer(r, normalizer, 0) < 0)
+    const struct part_reader normalizer = part_of(r, "normalizer"), pre = part_of(r, "pre_tokenizer"),
+                             decoder = part_of(r, "decoder");
+    struct bpe *bpe = r->bpe;
+    const json_t *decodes = json_object_get(root, "decoder");
+    if (check_keys(r, root) < 0 ||
+        !(bpe->normalizer = normalizer_read(&normalizer, json_object_get(root, "normalizer"))) ||
+        pre_tokenizer_read(&pre, json_object_get(root, "pre_tokenizer"), &bpe->pre) < 0)
         return -1;
-    if (r->bpe->early_prefix != NORMALIZE_NONE && !r->bpe->marks_early)
-        return refuse(r, "Prepend without Replace in the normalizer", normalizer);
-    if (read_words(r, json_object_get(root, "pre_tokenizer")) < 0)
+    for (int i = 0; i < bpe->pre.count; i++)
+        if (bpe->pre.step[i].kind == PRE_MARK && bpe->pre.step[i].prefix == NORMALIZE_FIRST &&
+            normalizer_removes(bpe->normalizer)) /* what is first depends on what was removed */
+            return refuse(r, "after such a normalizer, the pre_tokenizer",
+                          json_object_get(root, "pre_tokenizer"));
+    if (strcmp(part_type(decodes), "ByteLevel") != 0 && !(bpe->decoder = decoder_read(&decoder, decodes)))
         return -1;
-    if (!json_is_object(json_object_get(root, "model")))
-        return malformed(r, "it has no model");
     return read_model(r, json_object_get(root, "model")) < 0 ||
                    read_all_added(r, json_object_get(root, "added_tokens")) < 0
                ? -1
-               : bpe_finish(r->bpe, r->err);
+               : bpe_finish(bpe, r->err);
 }
 
 struct bpe *bpe_parse_json(const char *name, const char *text, size_t length, struct muster_error *err)
@@ -336,6 +299,7 @@ int bpe_tokenizer_open_json(const char *path, struct tokenizer_opened *out, stru
     struct bpe *bpe = bpe_parse_json(path, text.data ? text.data : "", text.length, err);
     if (!bpe)
         return -1;
-    *out = (struct tokenizer_opened){&bpe_ops, bpe, text_hash(TEXT_HASH_START, text.data, text.length)};
+    *out = (struct tokenizer_opened){bpe->model == BPE_MERGES ? &bpe_ops : &wordpiece_ops, bpe,
+                                     text_hash(TEXT_HASH_START, text.data, text.length)};
     return 0;
 }

@@ -33,9 +33,13 @@ static int choose_class(struct bpe *bpe, const char *by_class, struct muster_err
                          "the words of tokenizer_class %.64s (tokenizer_config.json) are not known for a "
                          "vocabulary with merges; its tokenizer.json has how they are cut",
                          by_class);
-    bpe->nfc = found->nfc;
-    bpe->splitters[bpe->splitter_count++] = found->split ? found->split : split_by_pattern(QWEN2_PATTERN);
-    return found->nfc ? normalize_open("a tokenizer of this class", err) : 0;
+    if (found->nfc && !(bpe->normalizer = normalizer_nfc(err)))
+        return -1;
+    return pre_tokenizer_add(
+        &bpe->pre,
+        &(struct pre_step){.kind = PRE_SPLITTER,
+                           .split = found->split ? found->split : split_by_pattern(QWEN2_PATTERN)},
+        err);
 }
 
 /* GPT-2's only added token; it is found in a text as `transformers` finds it. */
@@ -103,10 +107,15 @@ int bpe_tokenizer_open_pair(const char *vocabulary, const char *merges, const ch
                                      lines.data ? lines.data : "", lines.length, by_class, err);
     if (!bpe)
         return error_wrap(err, "%s", merges);
-    bpe->prefix_blank = prefix_blank;
+    if (prefix_blank) { /* in front of what the splitter gets */
+        bpe->pre.step[bpe->pre.count++] = bpe->pre.step[0];
+        bpe->pre.step[0] = (struct pre_step){.kind = PRE_BLANK};
+    }
+    const bool nfc =
+        !normalizer_removes(bpe->normalizer) && normalizer_changes(bpe->normalizer, "\xC3\xA9", 2);
     uint64_t hash = text_hash(TEXT_HASH_START, words.data, words.length);
-    if (bpe->nfc || prefix_blank) /* the same files give other ids */
-        hash = text_hash(hash, (const bool[]){bpe->nfc, prefix_blank}, 2 * sizeof(bool));
+    if (nfc || prefix_blank) /* the same files give other ids */
+        hash = text_hash(hash, (const bool[]){nfc, prefix_blank}, 2 * sizeof(bool));
     *out = (struct tokenizer_opened){&bpe_ops, bpe, text_hash(hash, lines.data, lines.length)};
     return 0;
 }

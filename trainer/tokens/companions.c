@@ -125,13 +125,10 @@ static int add_companion(const struct token_adder *a, const char *file, const ch
     if (id < TOKEN_NONE || id > INT32_MAX)
         return error_set(a->err, MUSTER_E_INVALID, "%s next to %s: the id %lld of '%.64s' is out of range",
                          file, a->path, (long long)id, text);
-    if (json_is_true(json_object_get(row, "single_word")))
-        return error_set(a->err, MUSTER_E_UNSUPPORTED,
-                         "%s next to %s: single_word of the added token '%.64s' is not supported", file,
-                         a->path, text);
     const struct added_token token = {.text = (char *)text,
                                       .length = strlen(text),
                                       .id = (int32_t)id,
+                                      .single_word = json_is_true(json_object_get(row, "single_word")),
                                       .takes_before = json_is_true(json_object_get(row, "lstrip")),
                                       .takes_after = json_is_true(json_object_get(row, "rstrip"))};
     const int added = a->tokenizer->ops->add(a->tokenizer->self, &token, normalized, a->err);

@@ -51,6 +51,7 @@ struct added_token {
     size_t length;
     int32_t id;
     bool takes_before, takes_after; /* the token includes blanks next to it: lstrip, rstrip */
+    bool single_word;               /* not next to a letter, a digit or a mark */
 };
 
 /* Zeroed: no tokens. */
@@ -69,10 +70,16 @@ bool added_has(const struct added_tokens *added, int32_t id);
 void added_finish(struct added_tokens *added);
 void added_free(struct added_tokens *added);
 
-/* The first added token at or after text + from; of several at one place, the longest. *begin and *end: the
- * range of the text that the token takes, from `from` on. NULL: the text has none. */
-const struct added_token *added_find(const struct added_tokens *added, const char *text, size_t from,
-                                     size_t length, size_t *begin, size_t *end);
+/* Zeroed: before the first match. */
+struct added_match {
+    const struct added_token *token;
+    size_t begin, end; /* what the token takes of the text */
+    size_t next; /* the search goes on from here: as in `tokenizers`, blanks that a token takes after itself
+                    are found once more where they are tokens themselves */
+};
+/* The first added token after the last match; of several at one place, the longest. false: the text has none,
+ * and the match is unchanged. */
+bool added_find(const struct added_tokens *added, const char *text, size_t length, struct added_match *match);
 
 /* ---- a kind of tokenizer ---- */
 
@@ -110,6 +117,20 @@ int bpe_tokenizer_open_json(const char *path, struct tokenizer_opened *out, stru
  * rules cut words, NULL: GPT-2's. prefix_blank: a blank is put in front of a text. */
 int bpe_tokenizer_open_pair(const char *vocabulary, const char *merges, const char *by_class,
                             bool prefix_blank, struct tokenizer_opened *out, struct muster_error *err);
+/* Opens a file of tiktoken, or a tekken.json. */
+int ranked_tokenizer_open(const char *path, bool tekken, struct tokenizer_opened *out,
+                          struct muster_error *err);
+/* Whether a file that begins with these bytes is one of tiktoken: Llama 3's tokenizer.model is. */
+bool tiktoken_begins(const char *text, size_t length);
+
+/* BERT's settings in tokenizer_config.json, with the values of BertTokenizer where it lacks them. */
+struct wordpiece_settings {
+    bool lowercase, chinese, accents; /* do_lower_case, tokenize_chinese_chars, strip_accents */
+};
+/* Opens a vocab.txt. */
+int wordpiece_tokenizer_open(const char *path, const struct wordpiece_settings *settings,
+                             struct tokenizer_opened *out, struct muster_error *err);
+
 /* Opens a .model file. every_piece: each piece of text between added tokens gets the model's blank in front;
  * else the beginning of the text alone does. */
 int sentencepiece_tokenizer_open(const char *path, bool every_piece, struct tokenizer_opened *out,

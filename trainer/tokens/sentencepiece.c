@@ -161,13 +161,13 @@ static int sentencepiece_encode(void *self, const char *text, size_t length, str
                                 struct muster_error *err)
 {
     const struct sentencepiece *s = self;
-    size_t from = 0, begin = 0, end = 0;
-    const struct added_token *found;
-    while ((found = added_find(&s->added, text, from, length, &begin, &end))) {
-        if (encode_model_piece(s, !from, text + from, begin - from, out, err) < 0)
+    struct added_match found = {0};
+    size_t from = 0;
+    while (added_find(&s->added, text, length, &found)) {
+        if (found.begin > from && encode_model_piece(s, !from, text + from, found.begin - from, out, err) < 0)
             return -1;
-        token_list_add(out, &found->id, 1);
-        from = end;
+        token_list_add(out, &found.token->id, 1);
+        from = found.end;
     }
     if (out->failed)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the tokens");

@@ -1,10 +1,8 @@
-/* split.c - see bpe.h. */
-#include "trainer/tokens/bpe.h"
-
+/* split.c - see parts.h. */
 #include <stdbool.h>
 #include <string.h>
 
-#include "trainer/tokens/unicode.h"
+#include "trainer/tokens/parts.h"
 
 enum { WORD = UNICODE_LETTER | UNICODE_NUMBER, LONG_S = 0x17F }; /* LONG_S: (?i:s) matches it */
 
@@ -164,6 +162,20 @@ size_t split_marks(const char *text, size_t length)
     size_t at = 1;
     while (at < length && !normalize_is_mark(text + at, length - at))
         at++;
+    return at;
+}
+
+size_t split_runs(const char *text, size_t length)
+{
+    const unsigned classes = UNICODE_RUST_WORD | UNICODE_BLANK,
+                   kind = unicode_next(text, length).classes & classes;
+    size_t at = 0;
+    while (at < length) {
+        const struct unicode_char c = unicode_next(text + at, length - at);
+        if ((c.classes & classes) != kind)
+            break;
+        at += c.length;
+    }
     return at;
 }
 

@@ -132,20 +132,53 @@ static int open_pair(const char *merges, const struct companions *files, struct 
                                          companions_flag(files, "add_prefix_space", false), out, err);
 }
 
+/* tekken.json, tekken_240911.json. */
+static bool is_tekken(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return ends_with(path, ".json") && !strncmp(slash ? slash + 1 : path, "tekken", 6);
+}
+
+/* Llama 3's tokenizer.model is a file of tiktoken. */
+static int open_model_file(const char *path, bool every_piece, struct tokenizer_opened *out,
+                           struct muster_error *err)
+{
+    char begin[400];
+    scope_fclose FILE *file = fopen(path, "rb");
+    const size_t length = file ? fread(begin, 1, sizeof begin, file) : 0; /* the opening reports a failure */
+    return tiktoken_begins(begin, length) ? ranked_tokenizer_open(path, false, out, err)
+                                          : sentencepiece_tokenizer_open(path, every_piece, out, err);
+}
+
+static int open_words(const char *path, const struct companions *files, struct tokenizer_opened *out,
+                      struct muster_error *err)
+{
+    const bool lowercase = companions_flag(files, "do_lower_case", true);
+    const struct wordpiece_settings settings = {
+        .lowercase = lowercase,
+        .chinese = companions_flag(files, "tokenize_chinese_chars", true),
+        .accents = companions_flag(files, "strip_accents", lowercase)};
+    return wordpiece_tokenizer_open(path, &settings, out, err);
+}
+
 static int open_by_name(const char *path, const struct companions *files, struct tokenizer_opened *out,
                         struct muster_error *err)
 {
     if (ends_with(path, "vocab.bpe") || ends_with(path, "merges.txt"))
         return open_pair(path, files, out, err);
+    if (ends_with(path, ".tiktoken") || is_tekken(path))
+        return ranked_tokenizer_open(path, !ends_with(path, ".tiktoken"), out, err);
     if (ends_with(path, ".json"))
         return bpe_tokenizer_open_json(path, out, err);
+    if (ends_with(path, "vocab.txt"))
+        return open_words(path, files, out, err);
     if (strstr(path, ".model")) /* tokenizer.model, tokenizer.model.v1 */
-        return sentencepiece_tokenizer_open(path, companions_flag(files, "legacy", false), out, err);
-    return error_set(
-        err, MUSTER_E_UNSUPPORTED,
-        "%s is no tokenizer that is known by its name: tokenizer.json, a .model of sentencepiece, "
-        "vocab.bpe, merges.txt, or a folder with such a file",
-        path);
+        return open_model_file(path, companions_flag(files, "legacy", false), out, err);
+    return error_set(err, MUSTER_E_UNSUPPORTED,
+                     "%s is no tokenizer that is known by its name: tokenizer.json, tekken.json, a .model of "
+                     "sentencepiece, a "
+                     ".tiktoken, vocab.bpe, merges.txt, vocab.txt, or a folder with such a file",
+                     path);
 }
 
 /* Opens the file at path, with the tokens of its companions. */
@@ -165,7 +198,8 @@ static int open_named_file(struct tokenizer *tokenizer, const char *path, struct
     return 0;
 }
 
-static const char *const folder_names[] = {"tokenizer.json", "tokenizer.model", "merges.txt", "vocab.bpe"};
+static const char *const folder_names[] = {"tokenizer.json", "tokenizer.model", "tekken.json", "merges.txt",
+                                           "vocab.bpe",      "qwen.tiktoken",   "vocab.txt"};
 enum { FOLDER_NAMES = sizeof folder_names / sizeof *folder_names };
 
 /* muster-train never falls back to another file by itself, since its ids may differ: the error names a file
@@ -206,7 +240,9 @@ static int open_folder(struct tokenizer *tokenizer, const char *folder, struct m
     }
     return error_set(
         err, MUSTER_E_NOT_FOUND,
-        "folder %s has no tokenizer: no tokenizer.json, tokenizer.model, merges.txt or vocab.bpe", folder);
+        "folder %s has no tokenizer: no tokenizer.json, tokenizer.model, tekken.json, merges.txt, vocab.bpe, "
+        "qwen.tiktoken or vocab.txt",
+        folder);
 }
 
 static int open_named(struct tokenizer *tokenizer, const char *name, struct muster_error *err)
@@ -329,6 +365,7 @@ static const struct name {
     const char *end, *to; /* end of the file's name, and name of its copy */
 } names[] = {{"vocab.bpe", "merges.txt"},
              {"merges.txt", "merges.txt"},
+             {"vocab.txt", "vocab.txt"},
              {".json", "tokenizer.json"},
              {"", "tokenizer.model"}};
 static const struct name companions[] = {{"encoder.json", "vocab.json"},
@@ -353,6 +390,12 @@ static const char *copy_name(const char *path)
 {
     const size_t length = strlen(path);
     const struct name *name = names;
+    if (is_tekken(path))
+        return "tekken.json";
+    if (ends_with(path, ".tiktoken")) { /* the name says what it is */
+        const char *slash = strrchr(path, '/');
+        return slash ? slash + 1 : path;
+    }
     while (length < strlen(name->end) || strcmp(path + length - strlen(name->end), name->end) != 0)
         name++; /* the last row fits every path */
     return name->to;

@@ -1,9 +1,9 @@
 /* tokenizer.h - text to token ids and back: one interface for every kind of tokenizer.
  *
- * Kinds: bytes (token ids are the bytes), Hugging Face's byte-level BPE (tokenizer.json; GPT-2's pair of
- * encoder.json and vocab.bpe), sentencepiece (a .model file, by libsentencepiece). For the same text,
- * `tokenizers` and sentencepiece give the same ids, apart from the special tokens that they put around a
- * text.
+ * Kinds: bytes (token ids are the bytes), BPE and WordPiece (tokenizer.json; GPT-2's pair of encoder.json and
+ * vocab.bpe; files of tiktoken, tekken.json; vocab.txt), sentencepiece (a .model file, by libsentencepiece).
+ * For the same text, `tokenizers`, tiktoken, mistral_common and sentencepiece give the same ids, apart from
+ * the special tokens that they put around a text.
  */
 #ifndef MUSTER_TRAINER_TOKENS_TOKENIZER_H
 #define MUSTER_TRAINER_TOKENS_TOKENIZER_H
@@ -78,9 +78,9 @@ struct tokenizer_special {
 struct tokenizer;
 
 /* name: "bytes", or the path of a tokenizer.json, of a sentencepiece .model, of a vocab.bpe or merges.txt
- * with its encoder.json or vocab.json next to it, or of a folder with such a file. Errors:
- * MUSTER_E_NOT_FOUND, MUSTER_E_INVALID with the place, MUSTER_E_UNSUPPORTED with the part of the file that is
- * not supported. */
+ * with its encoder.json or vocab.json next to it, of a .tiktoken, a tekken.json or a vocab.txt, or of a
+ * folder with such a file. Errors: MUSTER_E_NOT_FOUND, MUSTER_E_INVALID with the place, MUSTER_E_UNSUPPORTED
+ * with the part of the file that is not supported. */
 struct tokenizer *tokenizer_open(const char *name, struct muster_error *err);
 /* Opens the tokenizer of a model's folder. model_path NULL, "" or a file: the tokenizer of bytes. A folder
  * without a tokenizer gives bytes too, or MUSTER_E_INVALID where its config.json has more than 1,024 tokens.
@@ -103,11 +103,13 @@ uint64_t tokenizer_fingerprint(const struct tokenizer *tokenizer);
 /* Where a long text may be cut, so that the ids of both parts together are the ids of the whole. The place is
  * at most `most` bytes from the start, or the first place after them; length where there is none. */
 size_t tokenizer_cut(const struct tokenizer *tokenizer, const char *text, size_t length, size_t most);
-/* Adds the ids of length bytes to out. Byte-level kinds keep bytes that are no UTF-8; sentencepiece reads
- * them as U+FFFD. */
+/* Adds the ids of length bytes to out. Byte-level kinds keep bytes that are no UTF-8, and
+ * expressions see them as U+FFFD; sentencepiece reads them as U+FFFD. */
 int tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t length, struct token_list *out,
                      struct muster_error *err);
-/* Adds the text of the ids to out; an id outside of the vocabulary is an error. */
+/* Adds the text of the ids to out, as the file's decoder makes it; an id outside of the vocabulary is an
+ * error.
+ */
 int tokenizer_decode(struct tokenizer *tokenizer, const int32_t *tokens, size_t count, struct buffer *out,
                      struct muster_error *err);
 /* Copies the tokenizer's files into folder, so that tokenizer_open finds them there. The copies have the

@@ -1,9 +1,8 @@
 /* unicode.c - see unicode.h.
  *
- * The classes are a table made from `tokenizers`, not a call of libunistring (which normalizes texts below).
- * Debian 12's libunistring is not slower (24 against 31 ns a character), but it knows an earlier version of
- * Unicode: 10,062 code points have other classes, and the ids of a text would depend on the installed
- * library. */
+ * The classes are a table made from `tokenizers`, not a call of a library. Debian 12's libunistring is not
+ * slower (24 against 31 ns a character), but it knows an earlier version of Unicode: 10,062 code points have
+ * other classes, and the ids of a text would depend on the installed library. */
 #include "trainer/tokens/unicode.h"
 
 #include <pthread.h>
@@ -16,35 +15,112 @@
 #include "proto/base/error.h"
 #include "proto/base/library.h"
 
-struct range {
-    uint32_t first, last;
+struct class_row {
+    uint32_t first;
     unsigned classes;
 };
-static const struct range ranges[] = {
-#include "trainer/tokens/unicode_table.inc"
+struct lower_row {
+    uint32_t first, last, step;
+    int32_t delta;
 };
-enum { RANGES = sizeof ranges / sizeof *ranges, REPLACEMENT = 0xFFFD };
+#include "trainer/tokens/unicode_table.inc"
+enum {
+    CLASS_ROWS = sizeof class_rows / sizeof *class_rows,
+    BLOCK_BITS = 7,
+    BLOCKS = 0x110000 >> BLOCK_BITS,
+    REPLACEMENT = 0xFFFD
+};
+
+/* The row of each block's first code point, so that few rows are looked through. */
+static uint16_t first_rows[BLOCKS + 1];
+static pthread_once_t rows_once = PTHREAD_ONCE_INIT;
+
+static void find_first_rows(void)
+{
+    size_t row = 0;
+    for (uint32_t block = 0; block <= BLOCKS; block++) {
+        while (row + 1 < CLASS_ROWS && class_rows[row + 1].first <= block << BLOCK_BITS)
+            row++;
+        first_rows[block] = (uint16_t)row;
+    }
+}
 
 unsigned unicode_classes(uint32_t point)
 {
-    size_t low = 0, high = RANGES;
+    (void)pthread_once(&rows_once, find_first_rows); /* cannot fail: initialized */
+    if (point >= 0x110000)
+        return 0;
+    size_t low = first_rows[point >> BLOCK_BITS], high = first_rows[(point >> BLOCK_BITS) + 1];
+    while (low < high) {
+        const size_t middle = (low + high + 1) / 2;
+        if (class_rows[middle].first <= point)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return class_rows[low].classes;
+}
+
+bool unicode_next_run(struct unicode_run *run)
+{
+    size_t low = 0, high = CLASS_ROWS;
+    const uint32_t from = run->last ? run->last + 1 : 0;
     while (low < high) {
         const size_t middle = (low + high) / 2;
-        if (point > ranges[middle].last)
+        if (class_rows[middle].first < from)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < RANGES && point >= ranges[low].first ? ranges[low].classes : 0;
+    if (low == CLASS_ROWS)
+        return false;
+    *run = (struct unicode_run){from, low + 1 < CLASS_ROWS ? class_rows[low + 1].first - 1 : 0x10FFFF,
+                                class_rows[low].classes};
+    return true;
 }
 
-static unsigned ascii_classes(unsigned c)
+static int number_of(const char *const *names, size_t count, const char *name, size_t length)
 {
-    if ((c | 32) - 'a' < 26)
-        return UNICODE_LETTER;
-    if (c - '0' < 10)
-        return UNICODE_NUMBER | UNICODE_NUMERIC;
-    return c == ' ' || c - '\t' < 5 ? UNICODE_BLANK : 0;
+    for (size_t i = 0; i < count; i++)
+        if (strlen(names[i]) == length && length && !memcmp(names[i], name, length))
+            return (int)i;
+    return -1;
+}
+
+int unicode_category(const char *name, size_t length)
+{
+    return number_of(category_names, sizeof category_names / sizeof *category_names, name, length);
+}
+
+const char *unicode_category_name(int category)
+{
+    return category >= 0 && category < (int)(sizeof category_names / sizeof *category_names)
+               ? category_names[category]
+               : NULL;
+}
+
+int unicode_script(const char *name, size_t length)
+{
+    return number_of(script_names, sizeof script_names / sizeof *script_names, name, length);
+}
+
+uint32_t unicode_lower(uint32_t point)
+{
+    size_t low = 0, high = sizeof lower_rows / sizeof *lower_rows;
+    if (point < 0x80)
+        return point - 'A' < 26 ? point + 32 : point;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (lower_rows[middle].last < point)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const struct lower_row *row = &lower_rows[low];
+    return low < sizeof lower_rows / sizeof *lower_rows && row->first <= point &&
+                   (point - row->first) % row->step == 0
+               ? (uint32_t)((int64_t)point + row->delta)
+               : point;
 }
 
 static bool follows(unsigned char c)
@@ -79,7 +155,7 @@ struct unicode_char unicode_next(const char *text, size_t length)
 {
     const unsigned char *s = (const unsigned char *)text;
     if (s[0] < 0x80)
-        return (struct unicode_char){s[0], ascii_classes(s[0]), 1};
+        return (struct unicode_char){s[0], ascii_classes[s[0]], 1};
     struct unicode_char found = {.length = 1};
     found.point = decode(s, length, &found.length);
     found.classes = found.length > 1 ? unicode_classes(found.point) : 0;
@@ -125,6 +201,22 @@ static int byte_of(uint32_t point)
         return -1;
     const uint32_t at = point - 256; /* index into the moved bytes */
     return at < 33 ? (int)at : at < 67 ? (int)(127 + at - 33) : 173;
+}
+
+size_t alphabet_letter(unsigned char byte, char out[4])
+{
+    const unsigned c = byte;
+    const bool printable = (c >= 33 && c <= 126) || (c >= 161 && c <= 172) || c >= 174;
+    return unicode_write(printable ? c : 256 + (c < 33 ? c : c < 161 ? c - 127 + 33 : 67), out);
+}
+
+void alphabet_letters(const char *text, size_t length, struct buffer *out)
+{
+    for (size_t i = 0; i < length; i++) {
+        char letter[4];
+        (void)buffer_append(out, letter,
+                            alphabet_letter((unsigned char)text[i], letter)); /* out remembers a failure */
+    }
 }
 
 bool alphabet_bytes(const char *text, size_t length, struct buffer *out)
@@ -177,48 +269,6 @@ int normalize_open(const char *user, struct muster_error *err)
     return result;
 }
 
-/* Marks that Unicode added after version 9, the version of the tables of `tokenizers`, which neither reorders
- * nor composes across them. The list is a comparison of all code points with Unicode 14, and the lists of
- * additions in 15 and 16. */
-static bool is_later_mark(uint32_t point)
-{
-    static const uint32_t ranges[][2] = {
-        {0x7FD, 0x7FD},     {0x897, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
-        {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},
-        {0xA82C, 0xA82C},   {0x10D24, 0x10D27}, {0x10D69, 0x10D6D}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF},
-        {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E},
-        {0x11839, 0x1183A}, {0x11930, 0x11930}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0},
-        {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45},
-        {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE},
-        {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}, {0x1E5EE, 0x1E5EF}};
-    size_t low = 0, high = sizeof ranges / sizeof *ranges;
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        if (ranges[middle][1] < point)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < sizeof ranges / sizeof *ranges && ranges[low][0] <= point;
-}
-
-/* Bytes from the start that are composed together: up to a later mark or a byte that is no UTF-8. *stop:
- * bytes of that mark or byte, 0 at the end of the text. */
-static size_t composed_run(const char *text, size_t length, size_t *stop)
-{
-    size_t at = 0;
-    *stop = 0;
-    while (at < length) {
-        const struct unicode_char c = unicode_next(text + at, length - at);
-        if ((c.length == 1 && (unsigned char)text[at] >= 0x80) || is_later_mark(c.point)) {
-            *stop = c.length;
-            break;
-        }
-        at += c.length;
-    }
-    return at;
-}
-
 int normalize_compose(const char *text, size_t length, struct buffer *out, struct muster_error *err)
 {
     size_t result = 0;
@@ -231,21 +281,6 @@ int normalize_compose(const char *text, size_t length, struct buffer *out, struc
                       : 0;
 }
 
-int normalize_nfc(const char *text, size_t length, struct buffer *out, struct muster_error *err)
-{
-    while (length) {
-        size_t stop;
-        const size_t run = composed_run(text, length, &stop);
-        if (run && normalize_compose(text, run, out, err) < 0)
-            return -1;
-        if (stop && buffer_append(out, text + run, stop) < 0)
-            return error_set(err, MUSTER_E_NOMEM, "no memory for the NFC of a text");
-        text += run + stop;
-        length -= run + stop;
-    }
-    return 0;
-}
-
 bool normalize_is_mark(const char *text, size_t length)
 {
     return length >= NORMALIZE_MARK_BYTES && !memcmp(text, NORMALIZE_MARK, NORMALIZE_MARK_BYTES);
@@ -255,8 +290,7 @@ void normalize_blanks(enum normalize_prefix prefix, bool first, const char *text
                       struct buffer *out)
 {
     const bool there = length && (text[0] == ' ' || normalize_is_mark(text, length));
-    if (prefix == NORMALIZE_ALWAYS ||
-        (!there && (prefix == NORMALIZE_ABSENT || (prefix == NORMALIZE_FIRST && first))))
+    if (!there && (prefix == NORMALIZE_ABSENT || (prefix == NORMALIZE_FIRST && first)))
         buffer_text(out, NORMALIZE_MARK);
     while (length) {
         const char *blank = memchr(text, ' ', length);

@@ -220,26 +220,40 @@ static size_t after_blanks(const char *text, size_t at, size_t length)
     return at;
 }
 
-const struct added_token *added_find(const struct added_tokens *added, const char *text, size_t from,
-                                     size_t length, size_t *begin, size_t *end)
+/* Whether no letter or what else belongs to words is next to text[at .. end): single_word. */
+static bool stands_alone(const char *text, size_t at, size_t end, size_t length)
 {
+    const size_t before = unicode_last(text, at);
+    return !(before && (unicode_next(text + at - before, before).classes & UNICODE_RUST_WORD)) &&
+           !(end < length && (unicode_next(text + end, length - end).classes & UNICODE_RUST_WORD));
+}
+
+bool added_find(const struct added_tokens *added, const char *text, size_t length, struct added_match *match)
+{
+    const size_t taken = match->end; /* what a match has taken belongs to no blanks in front of the next */
     if (!added->count)
-        return NULL;
-    for (size_t at = from; at < length; at++) {
+        return false;
+    for (size_t at = match->next; at < length; at++) {
         if (added->only >= 0) {
             const char *next = memchr(text + at, added->only, length - at);
             if (!next)
-                return NULL;
+                return false;
             at = (size_t)(next - text);
         }
         const struct added_token *item = match_at(added, text + at, length - at);
         if (!item)
             continue;
-        *begin = item->takes_before ? before_blanks(text, from, at) : at;
-        *end = at + item->length;
+        const size_t end = at + item->length;
+        if (item->single_word && !stands_alone(text, at, end, length)) {
+            at = end - 1; /* nothing is found inside of it */
+            continue;
+        }
+        *match = (struct added_match){.token = item, .begin = at, .end = end, .next = end};
+        if (item->takes_before)
+            match->begin = taken < at ? before_blanks(text, taken, at) : taken;
         if (item->takes_after)
-            *end = after_blanks(text, *end, length);
-        return item;
+            match->end = after_blanks(text, end, length);
+        return true;
     }
-    return NULL;
+    return false;
 }

@@ -134,6 +134,29 @@ class Prepare(unittest.TestCase):
         self.assertEqual(run.returncode, fails, text)
         return text
 
+    def test_the_library_of_nfc_has_another_name_or_is_missing(self):
+        real = next((path for path in pathlib.Path("/usr/lib").glob("*/libunistring.so.[25]")), None)
+        if not real:
+            self.skipTest("libunistring is not installed")
+        libraries = self.folder / "libraries"
+        libraries.mkdir()
+        (self.raw / "a.txt").write_text("e\u0301 " * 200)
+        variables = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
+        names = ("libunistring.so.2", "libunistring.so.5")
+        for chosen in (None, *names):  # either is enough
+            for name in names:
+                (libraries / name).unlink(missing_ok=True)
+                if name == chosen:
+                    (libraries / name).symlink_to(real)
+                else:
+                    (libraries / name).write_text("no library")
+            run = subprocess.run(self.command("--tokenizer=bytes", output=f"out-{chosen}"), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, env=variables)
+            if chosen:
+                self.assertEqual(run.returncode, 0, run.stderr)
+            else:
+                self.assertNotEqual(run.returncode, 0)
+                self.assertIn("muster-train prepare needs libunistring2", run.stderr)
+
     def report(self, output="out"):
         return json.loads((self.folder / output / "report.json").read_text())
 

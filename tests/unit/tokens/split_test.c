@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tests/support/cmocka_all.h"
-#include "trainer/tokens/bpe.h"
+#include "trainer/tokens/parts.h"
 #include "trainer/tokens/unicode.h"
 
 #define QWEN2                                                                                                \
@@ -93,24 +93,139 @@ static void characters_are_those_of_the_standard(void **state)
 static void classes_are_there(void **state)
 {
     (void)state;
-    assert_int_equal(unicode_classes(0xE9), UNICODE_LETTER);
-    assert_int_equal(unicode_classes(0x3000), UNICODE_BLANK);
-    assert_int_equal(unicode_classes(0x663), UNICODE_NUMBER | UNICODE_NUMERIC);
-    assert_int_equal(unicode_classes(0x4E00), UNICODE_LETTER);
-    assert_int_equal(unicode_classes(0x301), 0);
-    assert_int_equal(unicode_classes(0x1C), 0);
-    assert_int_equal(unicode_classes(0x11DE0), UNICODE_NUMERIC);
-    assert_int_equal(unicode_classes(0x10FFFF), 0);
+    static const struct {
+        uint32_t point;
+        unsigned classes;
+        const char *category, *script;
+    } cases[] = {
+        {0xE9, UNICODE_LETTER | UNICODE_WORD | UNICODE_RUST_WORD, "Ll", "Latin"},
+        {0x3000, UNICODE_BLANK, "Zs", "Common"},
+        {0x663, UNICODE_NUMBER | UNICODE_NUMERIC | UNICODE_WORD | UNICODE_RUST_WORD, "Nd", "Arabic"},
+        {0x4E00, UNICODE_LETTER | UNICODE_WORD | UNICODE_RUST_WORD, "Lo", "Han"},
+        {0x301, UNICODE_WORD | UNICODE_RUST_WORD | UNICODE_NONSPACING | UNICODE_COMBINING, "Mn", "Inherited"},
+        {0x1C, UNICODE_CONTROL, "Cc", "Common"},
+        {0x10FFFD, UNICODE_CONTROL, "Co", NULL},
+        {'_', UNICODE_PUNCTUATION | UNICODE_WORD | UNICODE_RUST_WORD, "Pc", "Common"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const unsigned found = unicode_classes(cases[i].point),
+                       category = found >> UNICODE_CATEGORY_SHIFT & 255;
+        assert_int_equal(found & 0xFFFF, cases[i].classes);
+        assert_int_equal(category, unicode_category(cases[i].category, 2));
+        assert_string_equal(unicode_category_name((int)category), cases[i].category);
+        if (cases[i].script)
+            assert_int_equal(found >> UNICODE_SCRIPT_SHIFT,
+                             unicode_script(cases[i].script, strlen(cases[i].script)));
+    }
+    assert_int_equal(unicode_classes(0x11DE0) & UNICODE_NUMERIC, UNICODE_NUMERIC);
+    assert_int_equal(unicode_classes(0x10FFFF) & 0xFFFF, 0);
+    assert_int_equal(unicode_category("", 0), -1);
+    assert_int_equal(unicode_script("", 0), -1);
+    assert_null(unicode_category_name(99));
+    uint32_t next = 0;
+    for (struct unicode_run run = {0}; unicode_next_run(&run); next = run.last + 1) {
+        assert_int_equal(run.first, next);
+        assert_int_equal(run.classes, unicode_classes(run.last));
+    }
+    assert_int_equal(next, 0x110000);
+    assert_int_equal(unicode_lower('Q'), 'q');
+    assert_int_equal(unicode_lower(0x130), 'i');
+    assert_int_equal(unicode_lower(0x3A3), 0x3C3);
+    assert_int_equal(unicode_lower(0x101), 0x101);
     for (uint32_t c = 0; c < 128; c++)
         assert_int_equal(unicode_next(&(char){(char)c}, 1).classes, unicode_classes(c));
+}
+
+/* The byte of each character, and PCRE2's expression over these bytes. */
+static void expressions_are_over_bytes(void **state)
+{
+    (void)state;
+    static uint8_t map[PATTERN_BYTES];
+    struct muster_error err = {0};
+    scope_buffer out = {0};
+    assert_int_equal(pattern_translate("(?:a|\\p{Lu})+(?=\\d)|a{1,2}+", PATTERN_ONIGURUMA, &out, map, &err),
+                     0);
+    assert_string_equal(out.data, "(?:[\\x03]|[\\x02])+(?=[\\x01])|(?:[\\x03]{1,2})+");
+    assert_true(map['a'] == 3 && map['B'] == 2 && map[0xC9] == 2 && map['7'] == 1 && map['b'] == 0);
+    buffer_clear(&out);
+    assert_int_equal(pattern_translate("a{1,2}+$|[^\\S\\n]", PATTERN_RUST, &out, map, &err), 0);
+    assert_string_equal(out.data, "[\\x02]{1,2}+\\z|[\\x01]");
+    buffer_clear(&out);
+    assert_int_equal(pattern_translate("(?i:s)|[a&&b]", PATTERN_ONIGURUMA, &out, map, &err), 0);
+    assert_true(map['s'] == map['S'] && map['S'] == map[0x17F] && map['s'] != map['t']);
+    assert_non_null(strstr(out.data, "|(?!)")); /* nothing is both */
+}
+
+/* What means something else in PCRE2, or is not known to mean the same. */
+static void other_expressions_are_refused(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"a**", "a repetition of nothing or of a repetition at byte 2"},
+        {"+", "a repetition of nothing"},
+        {"(a", "a ( without )"},
+        {"a)", "a ) without ("},
+        {"[a", "a class without an end"},
+        {"(?<n>a)", "a group of this kind"},
+        {"(a)\\1", "the escape at byte 3"},
+        {"\\Ga", "the escape at byte 0"},
+        {"\\p{Greek_Extended}", "a \\p{...} of this name"},
+        {"\\pL", "\\p without {...}"},
+        {"(?i:ss)", "(?i) over these letters"},
+        {"(?i:\xC3\xA9)", "(?i) over characters beyond ASCII"},
+        {"[[:alpha:]]", "a class of this kind"},
+        {"[a-z--b]", "a difference of classes"},
+        {"[b-a]", "a range that ends before it begins"},
+        {"(?:a*)*", "a repetition of what may be empty"},
+        {"a{2}?", "a lazy repetition of a fixed size"},
+        {"a{1001}", "a repetition of this size"},
+        {"a(?i)b", "a group of this kind"},
+        {"\\x{110000}", "a character by its number"},
+        {"a\\", "a backslash"},
+    };
+    static uint8_t map[PATTERN_BYTES];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct muster_error err = {0};
+        scope_buffer out = {0};
+        assert_int_equal(pattern_translate(cases[i][0], PATTERN_ONIGURUMA, &out, map, &err), -1);
+        if (!strstr(err.text, cases[i][1]))
+            fail_msg("%s: '%s' does not say '%s'", cases[i][0], err.text, cases[i][1]);
+    }
+}
+
+static void assert_form(bool compatible, bool composed, const char *text, const char *wanted)
+{
+    scope_buffer out = {0};
+    normal_form(compatible, composed, text, strlen(text), &out);
+    assert_int_equal(out.length, strlen(wanted));
+    assert_memory_equal(out.data, wanted, out.length);
+}
+
+static void normal_forms_are_those_of_the_table(void **state)
+{
+    (void)state;
+    assert_form(false, true, "e\xCC\x81", "\xC3\xA9"); /* e, U+0301 */
+    assert_form(false, false, "\xC3\xA9", "e\xCC\x81");
+    assert_form(false, true, "a\xCC\x81\xFF\xCC\x81", "\xC3\xA1\xFF\xCC\x81"); /* nothing crosses a byte */
+    assert_form(true, true, "\xEF\xAC\x81\xC2\xB2", "fi2");                    /* a ligature, a small 2 */
+    assert_form(false, true, "\xEF\xAC\x81", "\xEF\xAC\x81");
+    assert_form(false, true, "\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB", "\xED\x95\x9C"); /* Hangul */
+    assert_form(false, false, "\xED\x95\x9C", "\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB");
+    assert_form(false, true, "q\xCC\x87\xCC\xA3", "q\xCC\xA3\xCC\x87");   /* in the order of their classes */
+    assert_form(false, true, "\xE0\xA5\x98", "\xE0\xA4\x95\xE0\xA4\xBC"); /* U+0958 is never composed */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gpt2_cuts),         cmocka_unit_test(the_patterns_with_lines_cut),
-        cmocka_unit_test(digits_are_cut),    cmocka_unit_test(characters_are_those_of_the_standard),
+        cmocka_unit_test(gpt2_cuts),
+        cmocka_unit_test(the_patterns_with_lines_cut),
+        cmocka_unit_test(digits_are_cut),
+        cmocka_unit_test(characters_are_those_of_the_standard),
         cmocka_unit_test(classes_are_there),
+        cmocka_unit_test(expressions_are_over_bytes),
+        cmocka_unit_test(other_expressions_are_refused),
+        cmocka_unit_test(normal_forms_are_those_of_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
