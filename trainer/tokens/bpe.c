@@ -82,7 +82,7 @@ int bpe_add_merge(struct bpe *bpe, const char *left, size_t left_length, const c
     scope_buffer both = {0};
     const int32_t first = vocabulary_find(&bpe->all, left, left_length),
                   second = vocabulary_find(&bpe->all, right, right_length);
-    const size_t left_out = bpe->prefix ? strlen(bpe->prefix) : 0; /* of the right text */
+    const size_t left_out = bpe->prefix ? strlen(bpe->prefix) : 0; /* the start of the right text */
     if (right_length < left_out)
         return error_set(err, MUSTER_E_INVALID, "merge %u has a second text that is shorter than '%.64s'",
                          rank, bpe->prefix);
@@ -180,7 +180,7 @@ static int64_t bytes_of_word(const struct bpe *bpe, const char *text, size_t len
     return count;
 }
 
-enum { CHAR_BYTES = 256 }; /* a character with what is put around it */
+enum { CHAR_BYTES = 256 }; /* a character with its affixes */
 
 /* Whether all bytes are tokens, so that a character can be spelled. */
 static bool has_bytes(const struct bpe *bpe, const char *text, size_t length)
@@ -191,7 +191,7 @@ static bool has_bytes(const struct bpe *bpe, const char *text, size_t length)
     return all;
 }
 
-/* A character with what is put in front of it and after it in its place of the word; at most CHAR_BYTES. */
+/* A character with the affixes of its place in the word; at most CHAR_BYTES. */
 static const char *char_with_affixes(const struct bpe *bpe, const char *text, size_t *bytes, bool begins,
                                      bool ends, char room[CHAR_BYTES])
 {

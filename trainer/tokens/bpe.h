@@ -65,7 +65,7 @@ struct bpe {
     bool byte_fallback;      /* an unknown character becomes the tokens of its bytes, if all exist */
     bool fuse_unknown;       /* adjacent unknown characters become one token */
     bool glued[256];         /* a token has this byte before a mark: words are not cut there */
-    char *prefix, *suffix;   /* of characters that do not begin a word, and that end one; "": none */
+    char *prefix, *suffix;   /* affixes: within a word, and at its end; NULL: none */
     int64_t longest;         /* characters of a word that WordPiece takes apart */
     int32_t bytes[256];      /* token of each byte; -1: none */
     struct tokenizer_special special;
@@ -93,8 +93,8 @@ struct bpe *bpe_parse_json(const char *name, const char *text, size_t length, st
 struct bpe *bpe_parse_pair(const char *name, const char *words, size_t words_length, const char *merges,
                            size_t merges_length, const char *by_class, struct muster_error *err);
 
-/* tiktoken.c: parses a file of tiktoken or a tekken.json; the file's name says which expression cuts words.
- * NULL on error. */
+/* tiktoken.c: parses a file of tiktoken or a tekken.json; the file's name decides which expression cuts
+ * words. NULL on error. */
 struct bpe *bpe_parse_tiktoken(const char *name, const char *text, size_t length, struct muster_error *err);
 struct bpe *bpe_parse_tekken(const char *name, const char *text, size_t length, struct muster_error *err);
 /* wordpiece.c: parses a vocab.txt. NULL on error. */

@@ -16,14 +16,14 @@ struct reader {
     struct muster_error *err;
 };
 
-static struct part_reader part_of(const struct reader *r, const char *section)
+static struct part_reader section_of(const struct reader *r, const char *section)
 {
     return (struct part_reader){r->path, section, r->err};
 }
 
 static int refuse(const struct reader *r, const char *what, const json_t *value)
 {
-    const struct part_reader part = part_of(r, "model");
+    const struct part_reader part = section_of(r, "model");
     return part_refuse(&part, what, value);
 }
 
@@ -82,7 +82,7 @@ static int read_merges(const struct reader *r, const json_t *merges)
 /* A flag of the model, absent or null: false. */
 static int read_flag(const struct reader *r, const json_t *model, const char *key, bool *out)
 {
-    const struct part_reader part = part_of(r, "model");
+    const struct part_reader part = section_of(r, "model");
     const json_t *value = json_object_get(model, key);
     *out = false;
     return !value || json_is_null(value) ? 0 : part_flag(&part, model, key, -1, out);
@@ -139,7 +139,7 @@ static int read_merges_model(const struct reader *r, const json_t *model)
 
 static int read_word_model(const struct reader *r, const json_t *model)
 {
-    const struct part_reader part = part_of(r, "model");
+    const struct part_reader part = section_of(r, "model");
     if (r->bpe->model == BPE_WORDPIECE &&
         part_number(&part, model, "max_input_chars_per_word", INT32_MAX, &r->bpe->longest) < 0)
         return -1;
@@ -172,7 +172,7 @@ static int choose_model(const struct reader *r, const json_t *model)
         letter[alphabet_letter((unsigned char)byte, letter)] = '\0';
         every_byte = every_byte && json_object_get(json_object_get(model, "vocab"), letter);
     }
-    /* what is unknown is a character there, of which a letter of GPT-2's alphabet is one */
+    /* an unknown character is a letter of GPT-2's alphabet there */
     bpe->by_chars = !bpe->pre.bytes || kind || bpe->prefix || bpe->suffix ||
                     (!every_byte && (bpe->byte_fallback || bpe->fuse_unknown));
     bpe->pre.count += bpe->pre.bytes && bpe->by_chars; /* ByteLevel is a step like others */
@@ -191,7 +191,7 @@ static int read_model(const struct reader *r, const json_t *model)
 static int read_added(const struct reader *r, const json_t *row, int64_t next)
 {
     static const char *const names[] = {"single_word", "lstrip", "rstrip", "normalized", "special"};
-    const struct part_reader part = part_of(r, "row of added_tokens");
+    const struct part_reader part = section_of(r, "row of added_tokens");
     const json_t *text = json_object_get(row, "content"), *id = json_object_get(row, "id");
     bool flags[5];
     if (!json_is_string(text) || json_string_length(text) == 0 || !json_is_integer(id))
@@ -262,8 +262,8 @@ static int check_keys(const struct reader *r, json_t *root)
 
 static int read_root(const struct reader *r, json_t *root)
 {
-    const struct part_reader normalizer = part_of(r, "normalizer"), pre = part_of(r, "pre_tokenizer"),
-                             decoder = part_of(r, "decoder");
+    const struct part_reader normalizer = section_of(r, "normalizer"), pre = section_of(r, "pre_tokenizer"),
+                             decoder = section_of(r, "decoder");
     struct bpe *bpe = r->bpe;
     const json_t *decodes = json_object_get(root, "decoder");
     if (check_keys(r, root) < 0 ||
@@ -272,7 +272,7 @@ static int read_root(const struct reader *r, json_t *root)
         return -1;
     for (int i = 0; i < bpe->pre.count; i++)
         if (bpe->pre.step[i].kind == PRE_MARK && bpe->pre.step[i].prefix == NORMALIZE_FIRST &&
-            normalizer_removes(bpe->normalizer)) /* what is first depends on what was removed */
+            normalizer_removes(bpe->normalizer)) /* the first piece depends on the removed text */
             return refuse(r, "after such a normalizer, the pre_tokenizer",
                           json_object_get(root, "pre_tokenizer"));
     if (strcmp(part_type(decodes), "ByteLevel") != 0 && !(bpe->decoder = decoder_read(&decoder, decodes)))

@@ -107,7 +107,7 @@ int bpe_tokenizer_open_pair(const char *vocabulary, const char *merges, const ch
                                      lines.data ? lines.data : "", lines.length, by_class, err);
     if (!bpe)
         return error_wrap(err, "%s", merges);
-    if (prefix_blank) { /* in front of what the splitter gets */
+    if (prefix_blank) { /* before the splitter */
         bpe->pre.step[bpe->pre.count++] = bpe->pre.step[0];
         bpe->pre.step[0] = (struct pre_step){.kind = PRE_BLANK};
     }

@@ -214,7 +214,7 @@ static bool begins_with(const char *text, size_t length, const char *with)
 
 /* ---- the steps: from one list of tokens to another; a failure stays in the list ---- */
 
-static void put(struct pieces *to, const char *text, size_t length)
+static void add_text(struct pieces *to, const char *text, size_t length)
 {
     (void)buffer_append(&to->text, text, length); /* remembers a failure */
 }
@@ -225,7 +225,7 @@ static void decode_byte_level(const struct pieces *from, struct pieces *to)
         size_t length;
         const char *text = piece_text(from, i, &length);
         if (!alphabet_bytes(text, length, &to->text)) /* an added token with other characters */
-            put(to, text, length);
+            add_text(to, text, length);
     }
     pieces_add(to);
 }
@@ -280,7 +280,7 @@ static void decode_wordpiece(const struct decode_step *step, const struct pieces
         if (step->cleanup)
             put_cleaned(whole.data ? whole.data : "", whole.length, &to->text);
         else
-            put(to, whole.data ? whole.data : "", whole.length);
+            add_text(to, whole.data ? whole.data : "", whole.length);
         to->text.failed = to->text.failed || whole.failed;
         pieces_add(to);
     }
@@ -330,12 +330,12 @@ static void put_fallback(const struct buffer *bytes, struct pieces *to)
         whole = whole && (step > 1 || (unsigned char)bytes->data[at] < 0x80);
     }
     if (bytes->length && whole) {
-        put(to, bytes->data, bytes->length);
+        add_text(to, bytes->data, bytes->length);
         pieces_add(to);
         return;
     }
     for (size_t i = 0; i < bytes->length; i++) {
-        put(to, "\xEF\xBF\xBD", 3);
+        add_text(to, "\xEF\xBF\xBD", 3);
         pieces_add(to);
     }
 }
@@ -353,7 +353,7 @@ static void decode_byte_fallback(const struct pieces *from, struct pieces *to)
         }
         put_fallback(&bytes, to);
         buffer_clear(&bytes);
-        put(to, text, length);
+        add_text(to, text, length);
         pieces_add(to);
     }
     put_fallback(&bytes, to);
@@ -373,7 +373,7 @@ static void decode_strip(const struct decode_step *step, const struct pieces *fr
         for (int64_t n = 0;
              n < step->stop && length >= bytes && !memcmp(text + length - bytes, step->text, bytes); n++)
             length -= bytes;
-        put(to, text, length);
+        add_text(to, text, length);
         pieces_add(to);
     }
 }
@@ -387,14 +387,14 @@ static int decode_replace(const struct decode_step *step, const struct pieces *f
         const char *text = piece_text(from, i, &length);
         int found = finder_begin(step->finder, text, length, &search, err) < 0 ? -1 : 1;
         while (found > 0 && (found = finder_next(&search, &begin, &end, err)) > 0) {
-            put(to, text + at, begin - at);
-            put(to, step->text, strlen(step->text));
+            add_text(to, text + at, begin - at);
+            add_text(to, step->text, strlen(step->text));
             at = end;
         }
         finder_end(&search);
         if (found < 0)
             return -1;
-        put(to, text + at, length - at);
+        add_text(to, text + at, length - at);
         pieces_add(to);
     }
     return 0;
@@ -420,7 +420,7 @@ static int decode_step(const struct decode_step *step, const struct pieces *from
         decode_byte_fallback(from, to);
         break;
     case DECODE_FUSE:
-        put(to, from->text.data ? from->text.data : "", from->text.length);
+        add_text(to, from->text.data ? from->text.data : "", from->text.length);
         pieces_add(to);
         break;
     case DECODE_STRIP:

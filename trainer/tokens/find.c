@@ -94,7 +94,7 @@ void finder_destroy(struct finder *f)
 
 static struct finder *no_finder(struct muster_error *err)
 {
-    (void)error_set(err, MUSTER_E_NOMEM, "no memory for what a tokenizer looks for");
+    (void)error_set(err, MUSTER_E_NOMEM, "no memory for a search of the tokenizer");
     return NULL;
 }
 
@@ -206,8 +206,8 @@ void finder_end(struct search *s)
         mem_free(s->bytes);
 }
 
-/* The place of a character, which is not before the last one that was asked for. */
-static size_t place_of(struct search *s, size_t character)
+/* The place of a character, which is not before the character of the last call. */
+static size_t byte_place(struct search *s, size_t character)
 {
     if (s->count == s->length) {
         s->at = s->seen = character;
@@ -242,8 +242,8 @@ static int next_of_pattern(struct search *s, size_t *begin, size_t *end, struct 
         }
         s->matched = true;
         s->from = last;
-        *begin = place_of(s, first);
-        *end = place_of(s, last);
+        *begin = byte_place(s, first);
+        *end = byte_place(s, last);
         return 1;
     }
     return 0;

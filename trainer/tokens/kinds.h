@@ -73,7 +73,7 @@ void added_free(struct added_tokens *added);
 /* Zeroed: before the first match. */
 struct added_match {
     const struct added_token *token;
-    size_t begin, end; /* what the token takes of the text */
+    size_t begin, end; /* the text that the token takes */
     size_t next; /* the search goes on from here: as in `tokenizers`, blanks that a token takes after itself
                     are found once more where they are tokens themselves */
 };
@@ -120,7 +120,7 @@ int bpe_tokenizer_open_pair(const char *vocabulary, const char *merges, const ch
 /* Opens a file of tiktoken, or a tekken.json. */
 int ranked_tokenizer_open(const char *path, bool tekken, struct tokenizer_opened *out,
                           struct muster_error *err);
-/* Whether a file that begins with these bytes is one of tiktoken: Llama 3's tokenizer.model is. */
+/* Whether these bytes begin a file of tiktoken; Llama 3's tokenizer.model is such a file. */
 bool tiktoken_begins(const char *text, size_t length);
 
 /* BERT's settings in tokenizer_config.json, with the values of BertTokenizer where it lacks them. */

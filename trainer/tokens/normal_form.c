@@ -1,5 +1,5 @@
-/* normal_form.c - see parts.h. The forms are those of `tokenizers`, which knows an earlier Unicode than the
- * libraries of a machine: the table is made from it, so that ids are the same on every machine. */
+/* normal_form.c - see parts.h. The forms come from `tokenizers`, which knows an earlier Unicode than the
+ * libraries of a machine: the table is made from it, so that every machine gives the same ids. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ enum {
 };
 #define ROWS(table) (sizeof(table) / sizeof *(table))
 
-/* Characters that wait for the next one that does not move, with their classes. */
+/* Characters that wait for the next unmoved character, with their classes. */
 struct moved {
     uint32_t point;
     unsigned combining;

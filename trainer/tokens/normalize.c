@@ -251,8 +251,8 @@ static void strip(const struct normal_step *step, const char *text, size_t lengt
     (void)buffer_append(out, text + from, length - from); /* out remembers a failure */
 }
 
-static int replace(const struct normal_step *step, const char *text, size_t length, struct buffer *out,
-                   struct muster_error *err)
+static int replace_matches(const struct normal_step *step, const char *text, size_t length,
+                           struct buffer *out, struct muster_error *err)
 {
     struct search search;
     size_t from = 0, begin = 0, end = 0;
@@ -348,7 +348,7 @@ static int apply_step(const struct normal_step *step, const char *text, size_t l
         without_classes(UNICODE_COMBINING, text, length, out);
         break;
     case NORMAL_REPLACE:
-        if (replace(step, text, length, out, err) < 0)
+        if (replace_matches(step, text, length, out, err) < 0)
             return -1;
         break;
     case NORMAL_PREPEND:

@@ -1,6 +1,7 @@
 /* parts.h - private header of this folder: the parts of a tokenizer.json that stand around its model. The
  * normalizer changes a text, the pre_tokenizer cuts it into words, the decoder makes a text of tokens. Their
- * results are those of `tokenizers`; a part, or a field of one, that is not known is an error that names it.
+ * results equal the results of `tokenizers`; an unknown part, or an unknown field of a part, is an error that
+ * names it.
  */
 #ifndef MUSTER_TRAINER_TOKENS_PARTS_H
 #define MUSTER_TRAINER_TOKENS_PARTS_H
@@ -40,8 +41,8 @@ int part_number(const struct part_reader *r, const json_t *part, const char *key
 
 /* ---- pattern.c: regular expressions ----
  *
- * An expression is translated for PCRE2, which never sees code points. All code points that the expression
- * does not tell apart are one byte, so that the classes are those of our own table on every machine, and a
+ * An expression is translated for PCRE2, which never sees code points. Code points that the expression does
+ * not distinguish are one byte, so that the classes come from our own table on every machine, and a
  * byte that is no UTF-8 is U+FFFD. Syntax that does not mean the same there is refused. */
 
 enum pattern_flavour {
@@ -55,14 +56,14 @@ enum { PATTERN_BYTES = 0x110000 }; /* places of a map */
 int pattern_translate(const char *pattern, enum pattern_flavour flavour, struct buffer *out, uint8_t *map,
                       struct muster_error *err);
 
-/* ---- find.c: what a Split or a Replace looks for ---- */
+/* ---- find.c: matches for Split and Replace ---- */
 
 /* Used by one thread at a time. */
 struct finder;
 
 /* A text that is looked for as it is, not empty. NULL: no memory. */
 struct finder *finder_of_text(const char *text, struct muster_error *err);
-/* Characters that have one of the classes (enum unicode_class), each a match. */
+/* Characters of the classes (bits of enum unicode_class), each a match. */
 struct finder *finder_of_classes(unsigned classes, struct muster_error *err);
 /* A regular expression, by libpcre2-8, which is loaded. MUSTER_E_NOT_FOUND: the library is missing. */
 struct finder *finder_of_pattern(const char *pattern, enum pattern_flavour flavour, struct muster_error *err);
@@ -106,7 +107,7 @@ struct normalizer *normalizer_bert(bool chinese, bool accents, bool lowercase, s
 void normalizer_destroy(struct normalizer *normalizer); /* accepts NULL */
 /* Whether the normalizer changes this text at all, as far as that is known beforehand. */
 bool normalizer_changes(const struct normalizer *normalizer, const char *text, size_t length);
-/* Whether it may remove what a text begins with. */
+/* Whether it may remove the start of a text. */
 bool normalizer_removes(const struct normalizer *normalizer);
 /* Adds the normalized form of a text to out. */
 int normalizer_apply(const struct normalizer *normalizer, const char *text, size_t length, struct buffer *out,
@@ -168,8 +169,7 @@ int pre_tokenizer_add(struct pre_tokenizer *p, const struct pre_step *step, stru
 void pre_tokenizer_free(struct pre_tokenizer *p);
 /* BertPreTokenizer. */
 int pre_tokenizer_add_bert(struct pre_tokenizer *p, struct muster_error *err);
-/* Whether every word ends at a line end between two ASCII characters that are no blanks, whatever the text
- * around them is. */
+/* Whether every word ends at a line end between two ASCII characters that are no blanks, in any text. */
 bool pre_tokenizer_cuts_lines(const struct pre_tokenizer *p);
 
 /* Calls word with each word of a piece of text, in order; word returns -1 to stop. first: the piece is the

@@ -1,4 +1,4 @@
-/* pattern.c - see parts.h: a regular expression of Oniguruma or Rust becomes one of PCRE2 over bytes.
+/* pattern.c - see parts.h: an expression of Oniguruma or Rust becomes an expression of PCRE2 over bytes.
  *
  * Each set of characters of the expression gets a number. Afterwards the code points that the same sets have
  * become one byte, and each set is written as a class of such bytes. Case is dissolved into sets too. */
@@ -9,6 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "trainer/tokens/parts.h"
+#include "trainer/tokens/point_set.h"
 
 enum {
     SETS = 192, /* different sets of an expression */
@@ -16,17 +17,7 @@ enum {
     GROUPS = 32, /* depth of groups */
     SURROGATES = 0xD800,
     SURROGATES_END = 0xE000,
-    LAST = 0x10FFFF,
     REPEATS = 1000, /* largest number of repetitions */
-};
-
-struct point_range {
-    uint32_t first, last;
-};
-/* Sorted ranges without overlaps after set_order. */
-struct point_set {
-    struct point_range *range;
-    size_t count, capacity;
 };
 
 /* A part of the result: the number of a set, or text. */
@@ -39,7 +30,7 @@ struct group {
     bool ignores_case, dot_all;
     bool may_be_empty, all_empty; /* an earlier alternative may match nothing; this one, as far as it goes */
     size_t begin;                 /* its first emitted part */
-    bool looks;                   /* look-ahead or look-behind: takes nothing */
+    bool looks;                   /* an assertion: takes nothing */
 };
 
 struct translation {
@@ -67,108 +58,6 @@ static int pattern_refuse(const struct translation *t, const char *what)
 static int out_of_memory(const struct translation *t)
 {
     return error_set(t->err, MUSTER_E_NOMEM, "no memory for a regular expression");
-}
-
-/* ---- sets of code points ---- */
-
-static void set_free(struct point_set *s)
-{
-    mem_free(s->range);
-    *s = (struct point_set){0};
-}
-
-static int set_add(struct point_set *s, uint32_t first, uint32_t last)
-{
-    if (s->count == s->capacity) {
-        const size_t wanted = s->capacity * 2 + 8;
-        struct point_range *grown = mem_realloc(s->range, wanted, sizeof *grown);
-        if (!grown)
-            return -1;
-        s->range = grown;
-        s->capacity = wanted;
-    }
-    s->range[s->count++] = (struct point_range){first, last};
-    return 0;
-}
-
-static int compare_ranges(const void *left, const void *right)
-{
-    const struct point_range *a = left, *b = right;
-    return (a->first > b->first) - (a->first < b->first);
-}
-
-static void set_order(struct point_set *s)
-{
-    size_t kept = 0;
-    if (s->count)
-        qsort(s->range, s->count, sizeof *s->range, compare_ranges);
-    for (size_t i = 1; i < s->count; i++) {
-        if (s->range[i].first <= s->range[kept].last + 1)
-            s->range[kept].last =
-                s->range[i].last > s->range[kept].last ? s->range[i].last : s->range[kept].last;
-        else
-            s->range[++kept] = s->range[i];
-    }
-    s->count = s->count ? kept + 1 : 0;
-}
-
-static int set_invert(struct point_set *s)
-{
-    struct point_set other = {0};
-    uint32_t from = 0;
-    set_order(s);
-    for (size_t i = 0; i < s->count; i++) {
-        if (s->range[i].first > from && set_add(&other, from, s->range[i].first - 1) < 0)
-            goto failed;
-        from = s->range[i].last + 1;
-    }
-    if (from <= LAST && set_add(&other, from, LAST) < 0)
-        goto failed;
-    set_free(s);
-    *s = other;
-    return 0;
-failed:
-    set_free(&other);
-    return -1;
-}
-
-static int set_join(struct point_set *s, const struct point_set *more)
-{
-    for (size_t i = 0; i < more->count; i++)
-        if (set_add(s, more->range[i].first, more->range[i].last) < 0)
-            return -1;
-    return 0;
-}
-
-/* Leaves what both have: not (not a or not b). */
-static int set_meet(struct point_set *s, struct point_set *other)
-{
-    return set_invert(s) < 0 || set_invert(other) < 0 || set_join(s, other) < 0 ? -1 : set_invert(s);
-}
-
-static bool set_has(const struct point_set *s, uint32_t point)
-{
-    size_t low = 0, high = s->count;
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        if (s->range[middle].last < point)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < s->count && s->range[low].first <= point;
-}
-
-/* Adds the code points whose classes are `wanted` under `mask`. */
-static int set_add_classes(struct point_set *s, unsigned mask, unsigned wanted)
-{
-    struct unicode_run run = {0};
-    while (unicode_next_run(&run)) {
-        const bool in = wanted ? (run.classes & mask) == wanted : (run.classes & mask) != 0;
-        if (in && set_add(s, run.first, run.last) < 0)
-            return -1;
-    }
-    return 0;
 }
 
 static bool is_digit(unsigned char c)
@@ -204,7 +93,7 @@ static int set_fold(struct translation *t, struct point_set *s, bool inverted)
             if (!is_letter(c))
                 continue;
             const uint32_t more = (c | 32) == 's' ? 0x17F : (c | 32) == 'k' ? 0x212A : 0;
-            if (set_add(s, c ^ 32, c ^ 32) < 0 || (more && set_add(s, more, more) < 0))
+            if (point_set_add(s, c ^ 32, c ^ 32) < 0 || (more && point_set_add(s, more, more) < 0))
                 return out_of_memory(t);
         }
     }
@@ -232,15 +121,15 @@ static int emit(struct translation *t, int set, const char *text)
 /* Gives a set its number: the number of an equal set, if there is one. Takes its ranges. */
 static int number_of_set(struct translation *t, struct point_set *s)
 {
-    set_order(s);
+    point_set_order(s);
     for (int i = 0; i < t->sets; i++)
         if (t->set[i].count == s->count &&
             (!s->count || !memcmp(t->set[i].range, s->range, s->count * sizeof *s->range))) {
-            set_free(s);
+            point_set_free(s);
             return i;
         }
     if (t->sets == SETS) {
-        set_free(s);
+        point_set_free(s);
         return pattern_refuse(t, "an expression with so many different characters,");
     }
     t->set[t->sets] = *s;
@@ -269,14 +158,14 @@ static int emit_set(struct translation *t, struct point_set *s)
 static int set_of_point(struct translation *t, uint32_t point)
 {
     struct point_set s = {0};
-    return set_add(&s, point, point) < 0 ? out_of_memory(t) : number_of_set(t, &s);
+    return point_set_add(&s, point, point) < 0 ? out_of_memory(t) : number_of_set(t, &s);
 }
 
 static int set_of_words(struct translation *t)
 {
     struct point_set s = {0};
-    if (set_add_classes(&s, t->flavour == PATTERN_RUST ? UNICODE_RUST_WORD : UNICODE_WORD, 0) < 0) {
-        set_free(&s);
+    if (point_set_add_classes(&s, t->flavour == PATTERN_RUST ? UNICODE_RUST_WORD : UNICODE_WORD, 0) < 0) {
+        point_set_free(&s);
         return out_of_memory(t);
     }
     return number_of_set(t, &s);
@@ -306,7 +195,7 @@ static int take_hex(struct translation *t, int digits, uint32_t *point)
     t->at += braced;
     for (; hex_of(*t->at) >= 0 && count < (braced ? 6 : digits); count++)
         *point = *point << 4 | (uint32_t)hex_of(*t->at++);
-    if (!count || (!braced && count != digits) || (braced && *t->at != '}') || *point > LAST ||
+    if (!count || (!braced && count != digits) || (braced && *t->at != '}') || *point > POINT_LAST ||
         (*point >= SURROGATES && *point < SURROGATES_END) || (!braced && digits == 2 && *point > 0x7F))
         return pattern_refuse(t, "a character by its number");
     t->at += braced;
@@ -327,16 +216,17 @@ static int add_property(struct translation *t, const char *name, size_t length, 
             length = 1;
         }
     if (category >= 0)
-        result = category ? set_add_classes(s, 255U << UNICODE_CATEGORY_SHIFT,
-                                            (unsigned)category << UNICODE_CATEGORY_SHIFT)
+        result = category ? point_set_add_classes(s, 255U << UNICODE_CATEGORY_SHIFT,
+                                                  (unsigned)category << UNICODE_CATEGORY_SHIFT)
                           : -2;
     else if (script > 0)
-        result = set_add_classes(s, 255U << UNICODE_SCRIPT_SHIFT, (unsigned)script << UNICODE_SCRIPT_SHIFT);
+        result =
+            point_set_add_classes(s, 255U << UNICODE_SCRIPT_SHIFT, (unsigned)script << UNICODE_SCRIPT_SHIFT);
     else if (length == 1 && strchr("LNMPSZ", name[0]) && name[0])
         for (int i = result = 0; unicode_category_name(i) && !result; i++)
             if (unicode_category_name(i)[0] == name[0])
-                result =
-                    set_add_classes(s, 255U << UNICODE_CATEGORY_SHIFT, (unsigned)i << UNICODE_CATEGORY_SHIFT);
+                result = point_set_add_classes(s, 255U << UNICODE_CATEGORY_SHIFT,
+                                               (unsigned)i << UNICODE_CATEGORY_SHIFT);
     return result == -2 ? pattern_refuse(t, "a \\p{...} of this name") : result < 0 ? out_of_memory(t) : 0;
 }
 
@@ -356,10 +246,10 @@ static int take_property(struct translation *t, bool inverted, struct point_set 
     if (add_property(t, name, (size_t)(end - name), s) < 0)
         return -1;
     t->at = (const unsigned char *)end + (*end == '}');
-    return inverted && set_invert(s) < 0 ? out_of_memory(t) : 0;
+    return inverted && point_set_invert(s) < 0 ? out_of_memory(t) : 0;
 }
 
-/* \ and what follows; t->at is after the backslash. Returns 1 and *point, or 0 and a set, or -1. */
+/* An escape; t->at is after the backslash. Returns 1 and *point, or 0 and a set, or -1. */
 static int take_escape(struct translation *t, uint32_t *point, struct point_set *s)
 {
     static const char names[] = "nrtfvae", values[] = "\n\r\t\f\v\a\x1B";
@@ -388,16 +278,19 @@ static int take_escape(struct translation *t, uint32_t *point, struct point_set 
     }
     int failed = 0;
     if (lower == 's')
-        failed = set_add_classes(s, UNICODE_BLANK, 0);
+        failed = point_set_add_classes(s, UNICODE_BLANK, 0);
     else if (lower == 'd')
-        failed = set_add_classes(s, 255U << UNICODE_CATEGORY_SHIFT,
-                                 (unsigned)unicode_category("Nd", 2) << UNICODE_CATEGORY_SHIFT);
+        failed = point_set_add_classes(s, 255U << UNICODE_CATEGORY_SHIFT,
+                                       (unsigned)unicode_category("Nd", 2) << UNICODE_CATEGORY_SHIFT);
     else if (lower == 'w')
-        failed = set_add_classes(s, t->flavour == PATTERN_RUST ? UNICODE_RUST_WORD : UNICODE_WORD, 0);
+        failed = point_set_add_classes(s, t->flavour == PATTERN_RUST ? UNICODE_RUST_WORD : UNICODE_WORD, 0);
     else
-        failed = set_add(s, '0', '9') < 0 || set_add(s, 'a', 'f') < 0 || set_add(s, 'A', 'F') < 0 ? -1 : 0;
+        failed =
+            point_set_add(s, '0', '9') < 0 || point_set_add(s, 'a', 'f') < 0 || point_set_add(s, 'A', 'F') < 0
+                ? -1
+                : 0;
     if (!failed && c != lower)
-        failed = set_invert(s);
+        failed = point_set_invert(s);
     return failed ? out_of_memory(t) : 0;
 }
 
@@ -418,8 +311,8 @@ static int take_member(struct translation *t, int depth, struct point_set *s)
         first = take_point(t);
     }
     if (kind <= 0) {
-        const int failed = kind < 0 ? -1 : set_join(s, &member) < 0 ? out_of_memory(t) : 0;
-        set_free(&member);
+        const int failed = kind < 0 ? -1 : point_set_join(s, &member) < 0 ? out_of_memory(t) : 0;
+        point_set_free(&member);
         return failed < 0 || *t->at != '-' || t->at[1] == ']' ? failed
                                                               : pattern_refuse(t, "a range after a class");
     }
@@ -431,7 +324,7 @@ static int take_member(struct translation *t, int depth, struct point_set *s)
         if (*t->at == '\\') {
             t->at++;
             kind = take_escape(t, &last, &member);
-            set_free(&member);
+            point_set_free(&member);
             if (kind <= 0)
                 return kind < 0 ? -1 : pattern_refuse(t, "a range to a class");
         } else {
@@ -440,7 +333,7 @@ static int take_member(struct translation *t, int depth, struct point_set *s)
     }
     if (last < first)
         return pattern_refuse(t, "a range that ends before it begins");
-    return set_add(s, first, last) < 0 ? out_of_memory(t) : 0;
+    return point_set_add(s, first, last) < 0 ? out_of_memory(t) : 0;
 }
 
 /* [...]; t->at is at the bracket. s is empty. */
@@ -476,17 +369,17 @@ static int take_class(struct translation *t, int depth, struct point_set *s)
             goto done;
     }
     t->at++;
-    set_order(s);
-    set_order(&right);
+    point_set_order(s);
+    point_set_order(&right);
     if (t->group[t->depth].ignores_case &&
         (set_fold(t, s, inverted) < 0 || set_fold(t, &right, inverted) < 0))
         goto done;
-    if ((meets && set_meet(s, &right) < 0) || (inverted && set_invert(s) < 0))
+    if ((meets && point_set_meet(s, &right) < 0) || (inverted && point_set_invert(s) < 0))
         (void)out_of_memory(t);
     else
         result = 0;
 done:
-    set_free(&right);
+    point_set_free(&right);
     return result;
 }
 
@@ -616,7 +509,7 @@ static int repeat_atom(struct translation *t, size_t length, long least, long mo
     if (least > REPEATS || most > REPEATS || (most >= 0 && most < least))
         return pattern_refuse(t, "a repetition of this size");
     if (empty && most != 1)
-        return pattern_refuse(t, "a repetition of what may be empty");
+        return pattern_refuse(t, "a repetition of an empty match");
     if (counted && most < 0)
         (void)snprintf(text, sizeof text, "{%ld,}", least); /* fits */
     else if (counted)
@@ -639,7 +532,7 @@ static int repeat_atom(struct translation *t, size_t length, long least, long mo
         return 0;
     if (counted && t->flavour == PATTERN_ONIGURUMA) { /* repeats the repetition there */
         if (t->atom_empty)
-            return pattern_refuse(t, "a repetition of what may be empty");
+            return pattern_refuse(t, "a repetition of an empty match");
         if (wrap_atom(t) < 0)
             return -1;
     }
@@ -692,10 +585,10 @@ static int take_literal(struct translation *t, uint32_t point)
     const uint32_t before = t->letter_before, letter = any_case && is_letter(point) ? point | 32 : 0;
     if (t->flavour == PATTERN_ONIGURUMA && letter && folds_together(before, letter))
         return pattern_refuse(t, "(?i) over these letters");
-    if (set_add(&s, point, point) < 0)
+    if (point_set_add(&s, point, point) < 0)
         return out_of_memory(t);
     if ((any_case && set_fold(t, &s, false) < 0) || emit_set(t, &s) < 0) {
-        set_free(&s);
+        point_set_free(&s);
         return -1;
     }
     t->letter_before = letter;
@@ -707,8 +600,9 @@ static int take_dot(struct translation *t)
     struct point_set s = {0};
     const bool all = t->group[t->depth].dot_all;
     t->at++;
-    if (set_add(&s, 0, all ? LAST : '\n' - 1) < 0 || (!all && set_add(&s, '\n' + 1, LAST) < 0)) {
-        set_free(&s);
+    if (point_set_add(&s, 0, all ? POINT_LAST : '\n' - 1) < 0 ||
+        (!all && point_set_add(&s, '\n' + 1, POINT_LAST) < 0)) {
+        point_set_free(&s);
         return out_of_memory(t);
     }
     return emit_set(t, &s);
@@ -728,7 +622,7 @@ static int take_escaped(struct translation *t)
         return take_literal(t, point);
     if (!kind && emit_set(t, &s) == 0)
         return 0;
-    set_free(&s);
+    point_set_free(&s);
     return -1;
 }
 
@@ -770,11 +664,17 @@ static int take_one(struct translation *t)
     case '[':
         if (take_class(t, 0, &s) == 0 && emit_set(t, &s) == 0)
             return 0;
-        set_free(&s);
+        point_set_free(&s);
         return -1;
     default:
         return take_literal(t, take_point(t));
     }
+}
+
+static int compare_edges(const void *left, const void *right)
+{
+    const struct point_range *a = left, *b = right;
+    return (a->first > b->first) - (a->first < b->first);
 }
 
 /* Fills the map: a byte for each group of code points that the sets do not tell apart. */
@@ -784,13 +684,13 @@ static int fill_map(struct translation *t, uint8_t *map, uint64_t (*signature)[W
     int failed = 0;
     for (int i = 0; i < t->sets && !failed; i++)
         for (size_t k = 0; k < t->set[i].count && !failed; k++)
-            failed = set_add(&edges, t->set[i].range[k].first, 0) < 0 ||
-                     set_add(&edges, t->set[i].range[k].last + 1, 0) < 0;
-    if (failed || set_add(&edges, 0, 0) < 0 || set_add(&edges, LAST + 1, 0) < 0) {
-        set_free(&edges);
+            failed = point_set_add(&edges, t->set[i].range[k].first, 0) < 0 ||
+                     point_set_add(&edges, t->set[i].range[k].last + 1, 0) < 0;
+    if (failed || point_set_add(&edges, 0, 0) < 0 || point_set_add(&edges, POINT_LAST + 1, 0) < 0) {
+        point_set_free(&edges);
         return out_of_memory(t);
     }
-    qsort(edges.range, edges.count, sizeof *edges.range, compare_ranges);
+    qsort(edges.range, edges.count, sizeof *edges.range, compare_edges);
     *classes = 0;
     for (size_t i = 0; i + 1 < edges.count; i++) {
         const uint32_t first = edges.range[i].first, end = edges.range[i + 1].first;
@@ -799,18 +699,18 @@ static int fill_map(struct translation *t, uint8_t *map, uint64_t (*signature)[W
         if (first == end)
             continue;
         for (int k = 0; k < t->sets; k++)
-            bits[k / 64] |= (uint64_t)set_has(&t->set[k], first) << (k % 64);
+            bits[k / 64] |= (uint64_t)point_set_has(&t->set[k], first) << (k % 64);
         while (class < *classes && memcmp(signature[class], bits, sizeof bits) != 0)
             class ++;
         if (class == 256) {
-            set_free(&edges);
+            point_set_free(&edges);
             return pattern_refuse(t, "an expression with so many different classes,");
         }
         if (class == *classes)
             memcpy(signature[(*classes)++], bits, sizeof bits);
         memset(map + first, class, end - first);
     }
-    set_free(&edges);
+    point_set_free(&edges);
     return 0;
 }
 
@@ -855,7 +755,7 @@ int pattern_translate(const char *pattern, enum pattern_flavour flavour, struct 
             write_class(out, signature, classes, t->out[i].set);
     }
     for (int i = 0; i < t->sets; i++)
-        set_free(&t->set[i]);
+        point_set_free(&t->set[i]);
     mem_free(t->out);
     if (!failed && buffer_append(out, "", 1) < 0)
         failed = error_set(err, MUSTER_E_NOMEM, "no memory for a regular expression");

@@ -29,7 +29,7 @@ struct numbered_token {
     const char *text;
     int32_t id;
 };
-/* Tokens beside the ranks, ended by NULL. */
+/* Tokens without a rank, ended by NULL. */
 static const struct numbered_token
     r50k_special[] = {{"<|endoftext|>", 50256}, {NULL, 0}},
     cl100k_special[] = {{"<|endoftext|>", 100257},  {"<|fim_prefix|>", 100258},  {"<|fim_middle|>", 100259},
@@ -160,7 +160,7 @@ static int add_special(struct bpe *bpe, const char *text, int64_t id, struct mus
 /* ---- .tiktoken ---- */
 
 /* "dGhl 1820" of `length` bytes. */
-static int read_line(struct bpe *bpe, const char *line, size_t length, struct muster_error *err)
+static int read_ranked(struct bpe *bpe, const char *line, size_t length, struct muster_error *err)
 {
     scope_buffer bytes = {0}, number = {0};
     const char *blank = memchr(line, ' ', length);
@@ -196,7 +196,7 @@ struct bpe *bpe_parse_tiktoken(const char *name, const char *text, size_t length
         size_t bytes = end ? (size_t)(end - begin) : length - at;
         at += bytes + 1;
         bytes -= bytes > 0 && begin[bytes - 1] == '\r';
-        if (bytes && read_line(bpe, begin, bytes, err) < 0) {
+        if (bytes && read_ranked(bpe, begin, bytes, err) < 0) {
             (void)error_wrap(err, "%s: line %zu", name, line);
             return NULL;
         }

@@ -392,7 +392,7 @@ static const char *copy_name(const char *path)
     const struct name *name = names;
     if (is_tekken(path))
         return "tekken.json";
-    if (ends_with(path, ".tiktoken")) { /* the name says what it is */
+    if (ends_with(path, ".tiktoken")) { /* the name decides how words are cut */
         const char *slash = strrchr(path, '/');
         return slash ? slash + 1 : path;
     }

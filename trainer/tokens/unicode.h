@@ -19,7 +19,7 @@ enum unicode_class {
     UNICODE_NUMERIC = 8,      /* Rust's char::is_numeric */
     UNICODE_WORD = 16,        /* \w of Oniguruma */
     UNICODE_RUST_WORD = 32,   /* \w of Rust */
-    UNICODE_PUNCTUATION = 64, /* of Punctuation and BertPreTokenizer */
+    UNICODE_PUNCTUATION = 64, /* for Punctuation and BertPreTokenizer */
     UNICODE_CONTROL = 128,    /* removed by BertNormalizer's clean_text */
     UNICODE_NONSPACING = 256, /* removed by BertNormalizer's strip_accents */
     UNICODE_COMBINING = 512,  /* removed by StripAccents */

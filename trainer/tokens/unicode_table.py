@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Writes unicode_table.inc and normal_table.inc: what code points are, as `tokenizers` has it.
 
-unicode_table.py FOLDER, with the package tokenizers (0.23.3 was used). Categories, scripts and words are those of its regular
-expressions (Oniguruma); tiktoken's expressions have the same categories. The other flags are those of functions of Rust that its parts
-call, some of which know an earlier Unicode and some a later one. Normal forms are asked for one by one, and classes of combination by
-the order into which two marks are brought.
+unicode_table.py FOLDER, with the package tokenizers (0.23.3 was used). Categories, scripts and words come from its regular
+expressions (Oniguruma); tiktoken's expressions have the same categories. The other flags come from functions of Rust that its parts
+call, which know different versions of Unicode. Each normal form is a call. A class of combination follows from the order of two marks.
 """
 import pathlib
 import sys
@@ -84,7 +83,7 @@ def combining():
     def goes_back(left, right):  # whether NFD exchanges them: left has the higher class
         return nfd.normalize_str("a" + left + right) == "a" + right + left
 
-    first, last, known, found = "\u0334", "\u0345", {}, {}  # of the classes 1 and 240
+    first, last, known, found = "\u0334", "\u0345", {}, {}  # their classes are 1 and 240
     moved = [chr(c) for c in POINTS if c == ord(first) or goes_back(chr(c), first) or goes_back(last, chr(c))]
     for c in moved:
         known.setdefault(unicodedata.combining(c), c)
@@ -107,7 +106,7 @@ def ranges(values):
 
 
 def canonical_rows():
-    """Pairs (0 as the second: a single one) by code point, and the numbers of those that NFC composes, by pair."""
+    """Pairs (0 as the second: a single one) by code point, and the numbers of the rows that NFC composes, by pair."""
     whole, nfc = changed(normalizers.NFD()), normalizers.NFC()
     rows, composing = [], []
     by_text = {text: c for c, text in whole.items()}

@@ -230,7 +230,7 @@ static bool stands_alone(const char *text, size_t at, size_t end, size_t length)
 
 bool added_find(const struct added_tokens *added, const char *text, size_t length, struct added_match *match)
 {
-    const size_t taken = match->end; /* what a match has taken belongs to no blanks in front of the next */
+    const size_t taken = match->end; /* blanks in front of a match begin after the last match */
     if (!added->count)
         return false;
     for (size_t at = match->next; at < length; at++) {

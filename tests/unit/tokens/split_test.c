@@ -176,7 +176,7 @@ static void other_expressions_are_refused(void **state)
         {"[[:alpha:]]", "a class of this kind"},
         {"[a-z--b]", "a difference of classes"},
         {"[b-a]", "a range that ends before it begins"},
-        {"(?:a*)*", "a repetition of what may be empty"},
+        {"(?:a*)*", "a repetition of an empty match"},
         {"a{2}?", "a lazy repetition of a fixed size"},
         {"a{1001}", "a repetition of this size"},
         {"a(?i)b", "a group of this kind"},
