@@ -207,7 +207,7 @@ static const char *piece_text(const struct pieces *p, size_t i, size_t *length)
     return p->text.data ? p->text.data + begin : "";
 }
 
-static bool begins_with(const char *text, size_t length, const char *with)
+static bool starts_with_text(const char *text, size_t length, const char *with)
 {
     return length >= strlen(with) && !memcmp(text, with, strlen(with));
 }
@@ -272,7 +272,7 @@ static void decode_wordpiece(const struct decode_step *step, const struct pieces
         size_t length;
         scope_buffer whole = {0};
         const char *text = piece_text(from, i, &length);
-        const bool goes_on = i && step->text && begins_with(text, length, step->text);
+        const bool goes_on = i && step->text && starts_with_text(text, length, step->text);
         if (i && !goes_on)
             (void)buffer_text(&whole, " "); /* whole remembers a failure */
         (void)buffer_append(&whole, text + (goes_on ? strlen(step->text) : 0),
@@ -366,7 +366,7 @@ static void decode_strip(const struct decode_step *step, const struct pieces *fr
     for (size_t i = 0; i < from->count; i++) {
         size_t length;
         const char *text = piece_text(from, i, &length);
-        for (int64_t n = 0; n < step->start && begins_with(text, length, step->text); n++) {
+        for (int64_t n = 0; n < step->start && starts_with_text(text, length, step->text); n++) {
             text += bytes;
             length -= bytes;
         }

@@ -53,7 +53,7 @@ enum { LONGEST_WORD = 100 }; /* characters, as in BERT's own code */
 
 static const char *const bert_special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 
-static int read_lines(struct bpe *bpe, const char *text, size_t length, struct muster_error *err)
+static int read_vocabulary_lines(struct bpe *bpe, const char *text, size_t length, struct muster_error *err)
 {
     int64_t id = 0;
     for (size_t at = 0; at < length; id++) {
@@ -77,7 +77,7 @@ static int read_wordpiece(struct bpe *bpe, const char *text, size_t length,
         return error_set(err, MUSTER_E_NOMEM, "no memory for a tokenizer");
     bpe->normalizer = normalizer_bert(settings->chinese, settings->accents, settings->lowercase, err);
     if (!bpe->normalizer || pre_tokenizer_add_bert(&bpe->pre, err) < 0 ||
-        !(bpe->decoder = decoder_wordpiece(err)) || read_lines(bpe, text, length, err) < 0)
+        !(bpe->decoder = decoder_wordpiece(err)) || read_vocabulary_lines(bpe, text, length, err) < 0)
         return -1;
     bpe->unknown = vocabulary_find(&bpe->all, "[UNK]", 5);
     if (bpe->unknown < 0)
