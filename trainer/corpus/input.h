@@ -11,16 +11,6 @@
 #include "proto/base/guard.h"
 #include "proto/include/muster_error.h"
 
-/* ---- the uncompressed bytes of a file: plain, gzip (zlib) or zstd, by the ending of its name ---- */
-
-struct stream;
-
-struct stream *stream_open(const char *path, struct muster_error *err);
-/* Reads up to size bytes; 0: the end. Errors: damaged or cut off data, with the path. */
-ssize_t stream_read(struct stream *stream, char *out, size_t size, struct muster_error *err);
-void stream_close(struct stream *stream); /* accepts NULL */
-GUARD_DEFINE(stream, struct stream *, stream_close);
-
 /* ---- documents: a text, whole or cut at lines of a separator, or lines of JSON; one is held at a time ----
  */
 

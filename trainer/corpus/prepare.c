@@ -85,7 +85,7 @@ static int read_lists(struct prepare *p, uint64_t *hash, struct muster_error *er
 
 static int list_files(struct prepare *p, struct muster_error *err)
 {
-    p->files = (struct walk){.compressed = true, .name = "--input_dir"};
+    p->files = (struct walk){.by_name = true, .name = "--input_dir"};
     if (walk_path(&p->files, p->settings->input, err) < 0)
         return -1;
     if (!p->files.count)

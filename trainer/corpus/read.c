@@ -8,6 +8,7 @@
 #include "trainer/corpus/input.h"
 #include "trainer/corpus/prepare_internal.h"
 #include "trainer/corpus/texts.h"
+#include "trainer/data/stream.h"
 
 /* A thread's memory, reused from document to document. */
 struct read_room {

@@ -13,7 +13,7 @@
     "write its rows as lines of JSON, such as pandas.read_parquet(FILE).to_json(OUT, orient='records', "     \
     "lines=True)"
 #define TO_LINES2 "write its rows as lines of JSON, such as datasets.Dataset.from_file(FILE).to_json(OUT)"
-#define UNPACK    "unpack it; `muster-train prepare` reads .gz and .zst as they are"
+#define UNPACK    "unpack it"
 
 /* The first row that matches counts. */
 static const struct signature {
@@ -26,15 +26,15 @@ static const struct signature {
     {0, "ARROW1", 6, "Arrow", TO_LINES2},
     {0, "\xFF\xFF\xFF\xFF", 4, "Arrow", TO_LINES2},
     {0, "FEA1", 4, "Feather", TO_LINES2},
-    {0, "\x1F\x8B", 2, "compressed by gzip", UNPACK},
-    {0, "\x28\xB5\x2F\xFD", 4, "compressed by zstd", UNPACK},
+    {0, "\x1F\x8B", 2, CONTENT_PACKED " gzip", UNPACK},
+    {0, "\x28\xB5\x2F\xFD", 4, CONTENT_PACKED " zstd", UNPACK},
     {0, "PK\x03\x04", 4, "a ZIP archive", "unpack it"},
     {0,
      "\xFD"
      "7zXZ",
-     5, "compressed by xz", "unpack it"},
+     5, "packed by xz", "unpack it"},
     {0, "7z\xBC\xAF\x27\x1C", 6, "a 7z archive", "unpack it"},
-    {0, "BZh", 3, "compressed by bzip2", "unpack it"},
+    {0, "BZh", 3, "packed by bzip2", "unpack it"},
     {257, "ustar", 5, "a tar archive", "unpack it"},
     {0, "\xFF\xFE\x00\x00", 4, "UTF-32", "convert it, such as by `iconv -f UTF-32 -t UTF-8`"},
     {0, "\x00\x00\xFE\xFF", 4, "UTF-32", "convert it, such as by `iconv -f UTF-32 -t UTF-8`"},

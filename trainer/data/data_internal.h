@@ -51,7 +51,7 @@ struct data {
     uint64_t seed;
     struct data *validation;
     int64_t tokens, cut;
-    struct token_file_chats chats; /* of all sources, without a separate validation */
+    struct token_file_chats chats; /* sums over the sources, without a separate validation */
     struct buffer identity;
     int files;
 };

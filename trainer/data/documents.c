@@ -11,6 +11,7 @@
 #include "trainer/data/csv.h"
 #include "trainer/data/json_array.h"
 #include "trainer/data/mapping.h"
+#include "trainer/data/stream.h"
 
 enum { PART_BYTES = 4 << 20 }; /* bytes of a text tokenized at once, if the tokenizer can cut it */
 
@@ -280,8 +281,15 @@ int documents_read(const struct documents_options *options, const struct walk_fi
                    struct token_sink *sink, struct muster_error *err)
 {
     struct mapping text __attribute__((cleanup(mapping_close))) = {0};
-    if (mapping_open(&text, file->path, err) < 0)
+    struct documents_options unpacked;
+    if (stream_map(&text, file, err) < 0)
         return -1;
+    if (file->packed) { /* the file's bytes are reported, and not the unpacked bytes */
+        report_bytes(options, (size_t)file->bytes);
+        unpacked = *options;
+        unpacked.read = NULL;
+        options = &unpacked;
+    }
     switch (file->kind) {
     case WALK_LINES:
         return read_lines(options, file, &text, sink, err);

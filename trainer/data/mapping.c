@@ -14,10 +14,16 @@ enum { AROUND = 1 << 16 };
 
 int mapping_open(struct mapping *mapping, const char *path, struct muster_error *err)
 {
-    struct stat status;
     scope_close int fd = open(path, O_RDONLY | O_CLOEXEC);
     *mapping = (struct mapping){0};
-    if (fd < 0 || fstat(fd, &status) < 0)
+    return fd < 0 ? error_errno(err, "cannot read %s", path) : mapping_of_fd(mapping, fd, path, err);
+}
+
+int mapping_of_fd(struct mapping *mapping, int fd, const char *path, struct muster_error *err)
+{
+    struct stat status;
+    *mapping = (struct mapping){0};
+    if (fstat(fd, &status) < 0)
         return error_errno(err, "cannot read %s", path);
     if (!S_ISREG(status.st_mode))
         return error_set(err, MUSTER_E_INVALID, "%s is no file", path);

@@ -13,6 +13,8 @@ struct mapping {
 };
 
 int mapping_open(struct mapping *mapping, const char *path, struct muster_error *err);
+/* The same of an open file, which may be closed afterwards; path: for errors. */
+int mapping_of_fd(struct mapping *mapping, int fd, const char *path, struct muster_error *err);
 void mapping_close(struct mapping *mapping); /* accepts NULL and a zeroed mapping */
 /* Gives back the pages that hold the bytes from..from + length. */
 void mapping_release(const struct mapping *mapping, size_t from, size_t length);

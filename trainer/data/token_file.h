@@ -51,7 +51,7 @@ struct token_file {
     int64_t count;
     const uint64_t *ends; /* (documents); NULL: not known */
     int64_t documents;
-    struct token_file_chats chats; /* of a cache */
+    struct token_file_chats chats; /* counts in a cache */
 };
 
 /* Whether a file that begins with these 4 bytes is a shard of llm.c. */

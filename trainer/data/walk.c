@@ -11,6 +11,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
+#include "trainer/data/stream.h"
 
 enum {
     DEPTH_LIMIT = 16, /* folders in folders: deeper is a loop or a mistake */
@@ -41,9 +42,28 @@ static bool ends_in_one(const char *text, size_t length, const char *const *ends
 
 struct looked {
     struct content content;
+    bool packed;
     bool has_text; /* the first line is a record with a text */
     uint64_t ends; /* hash of the first and last bytes; tells texts of the same length apart */
 };
+
+static bool is_packed(const struct content *content)
+{
+    return content->kind == CONTENT_OTHER && !strncmp(content->what, CONTENT_PACKED, strlen(CONTENT_PACKED));
+}
+
+/* Replaces the first bytes of a packed file by its first unpacked bytes. */
+static int unpack_start(const char *path, char *start, ssize_t *length, struct muster_error *err)
+{
+    GUARD(guard_stream) struct stream *stream = stream_open(path, err);
+    ssize_t got = stream ? 1 : -1;
+    *length = 0;
+    while (got > 0 && *length < CONTENT_BYTES) {
+        got = stream_read(stream, start + *length, (size_t)(CONTENT_BYTES - *length), err);
+        *length += got > 0 ? got : 0;
+    }
+    return got < 0 ? -1 : 0;
+}
 
 static int look_into(const struct walk *walk, const char *path, int64_t bytes, struct looked *out,
                      struct muster_error *err)
@@ -61,6 +81,12 @@ static int look_into(const struct walk *walk, const char *path, int64_t bytes, s
     out->ends =
         text_hash(out->ends, end, last > 0 ? (size_t)last : 0); /* reading the text will report an error */
     out->content = content_of(start, (size_t)length, length == bytes);
+    out->packed = !walk->by_name && is_packed(&out->content);
+    if (out->packed) {
+        if (unpack_start(path, start, &length, err) < 0)
+            return -1;
+        out->content = content_of(start, (size_t)length, length < CONTENT_BYTES);
+    }
     out->has_text = walk->text_key && out->content.kind == CONTENT_LINES &&
                     content_has_text(start, (size_t)length, walk->text_key);
     return 0;
@@ -73,7 +99,7 @@ static enum walk_kind walk_kind_of(const struct walk *walk, const char *path, si
     static const char *const records[] = {".jsonl", ".ndjson", ".jsonlines", ".json", NULL};
     const size_t length = strlen(path) - ending;
     const bool named = ends_in_one(path, length, records);
-    if (ending)
+    if (ending && !looked->packed)
         return named ? WALK_LINES : WALK_TEXT;
     if (looked->content.kind == CONTENT_ARRAY && (named || walk->text_key))
         return WALK_ARRAY;
@@ -157,7 +183,7 @@ int walk_list_left(const struct walk *walk, const char *path, struct buffer *out
 /* ---- walking ---- */
 
 static int keep_file(struct walk *walk, const char *path, enum walk_kind kind, const struct stat *status,
-                     uint64_t ends, struct muster_error *err)
+                     const struct looked *looked, struct muster_error *err)
 {
     if (walk->count == walk->capacity) {
         const int more = walk->capacity * 2 + 16;
@@ -174,9 +200,10 @@ static int keep_file(struct walk *walk, const char *path, enum walk_kind kind, c
     walk->file[walk->count++] = (struct walk_file){
         .path = copy,
         .kind = kind,
+        .packed = looked->packed,
         .bytes = status->st_size,
         .mtime_ns = (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec,
-        .ends = ends,
+        .ends = looked->ends,
     };
     return 0;
 }
@@ -189,26 +216,27 @@ static int add_file(struct walk *walk, const char *path, const struct stat *stat
     if (look_into(walk, path, status->st_size, &looked, err) < 0)
         return -1;
     const struct content *content = &looked.content;
-    const size_t ending = !walk->compressed         ? 0
-                          : ends_with(path, ".gz")  ? 3
-                          : ends_with(path, ".zst") ? 4
-                                                    : 0;
-    const bool shard = ends_with(path, ".bin") && (content->kind == CONTENT_SHARD || named);
+    const size_t ending = !walk->by_name && !looked.packed ? 0
+                          : ends_with(path, ".gz")         ? 3
+                          : ends_with(path, ".zst")        ? 4
+                                                           : 0;
+    const bool named_so = ending && !looked.packed;
+    const bool shard = ends_with(path, ".bin") && !looked.packed && (content->kind == CONTENT_SHARD || named);
     const char *what = NULL, *advice = content->advice;
     if (status->st_size == 0)
         return named ? 0 : leave_out(walk, path, "empty", NULL, err);
     if (shard)
-        return keep_file(walk, path, WALK_TOKENS, status, looked.ends, err);
-    if (content->kind == CONTENT_OTHER && !ending)
+        return keep_file(walk, path, WALK_TOKENS, status, &looked, err);
+    if (content->kind == CONTENT_OTHER && !named_so)
         what = content->what;
-    else if (content->kind == CONTENT_SHARD && !ending)
+    else if (content->kind == CONTENT_SHARD && !named_so)
         what = "a token shard whose name does not end in .bin";
-    else if (content->kind == CONTENT_OBJECT && ends_with(path, ".json")) {
+    else if (content->kind == CONTENT_OBJECT && ends_in(path, strlen(path) - ending, ".json")) {
         what = "one JSON object";
         advice = "records are an array of objects, or an object a line, such as `jq -c '.data[]'` writes";
     }
     if (!what)
-        return keep_file(walk, path, walk_kind_of(walk, path, ending, &looked), status, looked.ends, err);
+        return keep_file(walk, path, walk_kind_of(walk, path, ending, &looked), status, &looked, err);
     if (ends_with(path, ".bin") && content->kind == CONTENT_OTHER && !content->advice) {
         what = "binary, and no token shard of llm.c";
         advice = "raw tokens without a header, as nanoGPT writes them, are not read; their text is";

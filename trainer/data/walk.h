@@ -22,6 +22,7 @@ enum walk_kind {
 struct walk_file {
     char *path;
     enum walk_kind kind;
+    bool packed; /* by gzip or zstd; the kind is that of the content */
     int64_t bytes, mtime_ns;
     uint64_t ends; /* hash of its first and last bytes */
 };
@@ -36,9 +37,9 @@ struct walk_left {
 struct walk {
     struct walk_file *file;
     int count, capacity;
-    const char *name;       /* setting that has the path, for errors; NULL: data.path */
-    bool compressed;        /* take .gz and .zst files too, by the name without that ending */
-    const char *text_key;   /* key of a record's text; NULL: only .jsonl, .ndjson and .json have records */
+    const char *name;     /* setting that has the path, for errors; NULL: data.path */
+    bool by_name;         /* the name of .gz and .zst files decides, without that ending; not their content */
+    const char *text_key; /* key of a record's text; NULL: only .jsonl, .ndjson and .json have records */
     struct walk_left *left; /* (left_count): files that were left out */
     int left_count, left_capacity;
     int companions; /* programs and notes among the files */
@@ -58,6 +59,8 @@ void walk_free(struct walk *walk); /* accepts NULL */
 /* ---- content.c: the kind of a file by its first bytes, not by its name. Pure. ---- */
 
 enum { CONTENT_BYTES = 8192 }; /* bytes of the beginning that decide the kind */
+
+#define CONTENT_PACKED "compressed by" /* begins the name of gzip and zstd */
 
 enum content_kind {
     CONTENT_TEXT,

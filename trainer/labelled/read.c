@@ -13,6 +13,7 @@
 #include "trainer/data/csv.h"
 #include "trainer/data/documents.h"
 #include "trainer/data/json_array.h"
+#include "trainer/data/stream.h"
 #include "trainer/labelled/labelled_internal.h"
 
 /* ---- names ---- */
@@ -263,7 +264,7 @@ static int read_one_file(const struct labelled_read *r, const struct walk_file *
                          struct label_names *names, struct token_sink *sink, struct muster_error *err)
 {
     struct mapping text __attribute__((cleanup(mapping_close)));
-    if (mapping_open(&text, file->path, err) < 0)
+    if (stream_map(&text, file, err) < 0)
         return -1;
     const char *data = text.data ? text.data : "";
     if (!r->folders)
