@@ -151,7 +151,9 @@ static void keep_result(struct muster_trainer *t, const struct trainer_stats *st
                                      .loss_scale = stats->loss_scale,
                                      .nonfinite = stats->nonfinite_param,
                                      .nonfinite_rank = stats->nonfinite_rank,
-                                     .correct = stats->correct};
+                                     .correct = stats->correct,
+                                     .wire_bytes = stats->wire_bytes,
+                                     .compression_error = stats->compression_error};
     t->steps++;
     t->taken += t->config.global_batch;
     t->updates += !stats->skipped;

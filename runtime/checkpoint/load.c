@@ -107,20 +107,28 @@ static int read_slice(struct source *s, const struct manifest_slice *slice, int6
     return 0;
 }
 
-/* Reads elements of a tensor from its slices, which are in the order of elements. */
-static int read_elements(struct source *s, enum trainer_tensor tensor, int param, int64_t first,
-                         int64_t count, struct target to, struct muster_error *err)
+/* Reads elements of one replica's tensor from its slices, which are in the order of elements. */
+static int read_of(struct source *s, enum trainer_tensor tensor, int param, int replica, int64_t first,
+                   int64_t count, struct target to, struct muster_error *err)
 {
     const struct manifest_slice *slices;
     int slice_count = manifest_slices(&s->load->manifest, tensor, param, &slices);
     const int64_t end = first + count;
     for (int i = 0; i < slice_count; i++) {
+        if (slices[i].replica != replica)
+            continue;
         int64_t from = slices[i].first > first ? slices[i].first : first;
         int64_t until = slices[i].first + slices[i].count < end ? slices[i].first + slices[i].count : end;
         if (from < until && read_slice(s, &slices[i], from, until - from, &to, err) < 0)
             return -1;
     }
     return 0;
+}
+
+static int read_elements(struct source *s, enum trainer_tensor tensor, int param, int64_t first,
+                         int64_t count, struct target to, struct muster_error *err)
+{
+    return read_of(s, tensor, param, 0, first, count, to, err);
 }
 
 /* ---- tensors of a rank ---- */
@@ -143,9 +151,48 @@ static bool has_dtype(const struct manifest_slice *slices, int count, enum dtype
     return true;
 }
 
+/* Adds values to those of a part, or with `adds` false puts them there. */
+static int add_to_part(const struct source *s, const struct trainer_part *part, int64_t first, int64_t count,
+                       bool adds, double *values, double *sum, struct muster_error *err)
+{
+    struct trainer *trainer = s->load->trainer;
+    if (adds && trainer_read_part(trainer, part, first, count, sum, err) < 0)
+        return -1;
+    for (int64_t i = 0; adds && i < count; i++) {
+        if (part->dtype == DTYPE_F64)
+            values[i] += sum[i];
+        else
+            ((float *)values)[i] += ((float *)sum)[i];
+    }
+    return trainer_write_part(trainer, part, first, count, values, err);
+}
+
+/* The replicas of this run take the feedback of as many or more replicas in turn, and one that gets several
+ * adds them in their order: the sum over all replicas, which is what is still to be sent, stays. */
+static int load_feedback(struct source *s, int param, const struct trainer_part *part, char *block,
+                         int64_t most, struct muster_error *err)
+{
+    const struct manifest_slice *slices;
+    const int count = manifest_slices(&s->load->manifest, TRAINER_FEEDBACK, param, &slices);
+    const int replicas = count ? slices[count - 1].replica + 1 : 0;
+    for (int r = part->replica; r == part->replica || r < replicas; r += part->replicas)
+        for (int64_t done = 0; done < part->count; done += most) {
+            const int64_t now = part->count - done < most ? part->count - done : most;
+            struct target to = {part->dtype, block, NULL};
+            if (!s->lists)
+                memset(block, 0, (size_t)(now * dtype_size(part->dtype)));
+            if (read_of(s, TRAINER_FEEDBACK, param, r, part->first + done, now, to, err) < 0 ||
+                (!s->lists &&
+                 add_to_part(s, part, part->first + done, now, r > part->replica, (double *)block,
+                             (double *)(block + most * dtype_size(DTYPE_F64)), err) < 0))
+                return -1;
+        }
+    return 0;
+}
+
 /* A tensor that was not written stays as filling the values has left it. So averages begin with the values.
  */
-static int load_tensor(struct source *s, int param, enum trainer_tensor tensor, void *block, int64_t most,
+static int load_tensor(struct source *s, int param, enum trainer_tensor tensor, char *block, int64_t most,
                        struct muster_error *err)
 {
     struct trainer *trainer = s->load->trainer;
@@ -155,7 +202,10 @@ static int load_tensor(struct source *s, int param, enum trainer_tensor tensor, 
         return 0;
     const int slice_count = manifest_slices(&s->load->manifest, tensor, param, &slices);
     struct target to = {.dtype = part.dtype, .part = &part};
-    if (!slice_count)
+    if (tensor == TRAINER_FEEDBACK)
+        return load_feedback(s, param, &part, block, most, err);
+    if (!slice_count || (tensor == TRAINER_FACTOR &&
+                         slices[slice_count - 1].first + slices[slice_count - 1].count != part.count))
         return 0;
     if (s->lists || has_dtype(slices, slice_count, part.dtype))
         return read_elements(s, tensor, param, part.first, part.count, to, err);
@@ -191,9 +241,9 @@ static bool is_taken(const struct checkpoint_load *load, enum trainer_tensor ten
     return load->taken & (tensor == TRAINER_AVERAGE ? CHECKPOINT_AVERAGES : CHECKPOINT_MOMENTS);
 }
 
-static int load_tensors(struct source *s, void *block, struct muster_error *err)
+static int load_tensors(struct source *s, char *block, struct muster_error *err)
 {
-    enum { MOST = MANIFEST_CHUNK / 8 }; /* elements of any type */
+    enum { MOST = MANIFEST_CHUNK / 16 }; /* elements of any type, twice */
     if (load_values(s, err) < 0)
         return -1;
     for (int param = 0; param < trainer_model(s->load->trainer)->param_count; param++)
@@ -207,7 +257,7 @@ static int load_tensors(struct source *s, void *block, struct muster_error *err)
 static int read_tensors(struct source *s, const char *folder, struct muster_error *err)
 {
     struct checkpoint_load *load = s->load;
-    scope_free void *block = mem_realloc(NULL, MANIFEST_CHUNK, 1); /* not zeroed: reads fill it */
+    scope_free char *block = mem_realloc(NULL, MANIFEST_CHUNK, 1); /* not zeroed: reads fill it */
     scope_free char *local = load->local ? folder_step_path(load->local, load->manifest.run.step) : NULL;
     if (!block || (load->local && !local))
         return error_set(err, MUSTER_E_NOMEM, "no memory to read a checkpoint");
@@ -268,6 +318,21 @@ static void compare_averages(const struct checkpoint_load *load, struct buffer *
             notes, "the checkpoint's average of the parameters is not used: training.ema_decay is 0\n");
 }
 
+/* Compression may be turned on or off between two runs. */
+static void compare_feedback(const struct checkpoint_load *load, struct buffer *notes)
+{
+    const int params = trainer_model(load->trainer)->param_count;
+    const struct manifest_slice *slices;
+    bool there = false;
+    for (int param = 0; param < params; param++)
+        there |= manifest_slices(&load->manifest, TRAINER_FEEDBACK, param, &slices) > 0;
+    const struct compression_options *o = &trainer_plan(load->trainer)->options.compression;
+    const bool wanted = o->kind != COMPRESSION_NONE && !o->forgets;
+    if (there && !wanted)
+        (void)buffer_text(notes, "what replicas had not sent of their gradients is dropped: "
+                                 "this run has no training.compression with feedback\n");
+}
+
 static int read_manifest(struct checkpoint_load *load, const char *folder, struct muster_error *err)
 {
     scope_free char *path = mem_printf("%s/%s", folder, MANIFEST_NAME);
@@ -322,6 +387,8 @@ static int open_checkpoint(struct checkpoint_load *load, const char *folder, str
         return -1;
     if (load->taken & CHECKPOINT_AVERAGES)
         compare_averages(load, notes);
+    if (load->taken & CHECKPOINT_MOMENTS)
+        compare_feedback(load, notes);
     return load->accept ? load->accept(load->context, &load->manifest, notes, err) : 0;
 }
 

@@ -19,7 +19,7 @@
 #define MANIFEST_FORMAT "muster-checkpoint-1"
 enum { MANIFEST_CHUNK = 1 << 20 }; /* bytes under one checksum */
 
-/* "value", "moment1", "moment2", "average" */
+/* "value", "moment1", "moment2", "average", "feedback", "factor" */
 const char *manifest_tensor_name(enum trainer_tensor tensor);
 
 /* Texts in a checkpoint: "key=value", NULL at the end; NULL: none. */
@@ -48,6 +48,7 @@ struct manifest_file {
 struct manifest_slice {
     enum trainer_tensor tensor;
     int param;
+    int replica;          /* TRAINER_FEEDBACK: whose; else 0 */
     int64_t first, count; /* elements of the parameter */
     int file;
     int64_t offset; /* bytes from the file's start */
@@ -59,7 +60,7 @@ struct manifest {
     struct manifest_run run; /* its texts are owned by the manifest */
     struct manifest_file *files;
     int file_count;
-    struct manifest_slice *slices; /* sorted by tensor, parameter and first element */
+    struct manifest_slice *slices; /* sorted by tensor, parameter, replica and first element */
     int slice_count;
     int *first_slice; /* [tensors * parameters + 1]: index of the first slice of each tensor's parameter */
     int param_count;
@@ -92,8 +93,8 @@ int manifest_parse(const char *name, const char *text, size_t length, const stru
                    struct manifest *manifest, struct muster_error *err);
 void manifest_free(struct manifest *manifest); /* accepts a zeroed one */
 
-/* The slices of a parameter's tensor, which together hold each element once. Returns their number; 0: none.
- */
+/* The slices of a parameter's tensor, which together hold each element once: of a feedback once for each
+ * replica, and of a factor from its first element on. Returns their number; 0: none. */
 int manifest_slices(const struct manifest *manifest, enum trainer_tensor tensor, int param,
                     const struct manifest_slice **slices);
 /* Checksum of chunk number `chunk` of a slice. */

@@ -1,6 +1,7 @@
 /* manifest_read.c - manifest.h: reads a manifest and checks it against a model. */
 #include "runtime/checkpoint/manifest.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,17 +203,20 @@ static int read_slice(const struct reading *r, const json_t *row, struct manifes
 {
     int tensor = find_name(text_of(row, "tensor"), tensor_name, TRAINER_TENSOR_COUNT),
         dtype = find_name(text_of(row, "dtype"), type_name, DTYPE_COUNT);
-    int64_t param = count_of(row, "parameter"), file = count_of(row, "file");
+    int64_t param = count_of(row, "parameter"), file = count_of(row, "file"),
+            replica = tensor == TRAINER_FEEDBACK ? count_of(row, "replica") : 0;
     *slice = (struct manifest_slice){.first = count_of(row, "first"),
                                      .count = count_of(row, "count"),
                                      .offset = count_of(row, "offset"),
                                      .crc = text_of(row, "crc32c")};
-    if (tensor < 0 || dtype < 0 || param < 0 || param >= r->model->param_count || file < 0 ||
-        file >= r->m->file_count || slice->first < 0 || slice->count < 1 || slice->offset < 0 || !slice->crc)
+    if (tensor < 0 || dtype < 0 || replica < 0 || replica > INT_MAX || param < 0 ||
+        param >= r->model->param_count || file < 0 || file >= r->m->file_count || slice->first < 0 ||
+        slice->count < 1 || slice->offset < 0 || !slice->crc)
         return damaged(r, "the row of a tensor is wrong");
     slice->tensor = (enum trainer_tensor)tensor;
     slice->dtype = (enum dtype)dtype;
     slice->param = (int)param;
+    slice->replica = (int)replica;
     slice->file = (int)file;
     int64_t elements = param_elements(&r->model->params[param]), size = dtype_size(slice->dtype);
     if (slice->first > elements || slice->count > elements - slice->first)
@@ -232,6 +236,8 @@ static int by_place(const void *a, const void *b)
         return one->tensor < other->tensor ? -1 : 1;
     if (one->param != other->param)
         return one->param < other->param ? -1 : 1;
+    if (one->replica != other->replica)
+        return one->replica < other->replica ? -1 : 1;
     return one->first < other->first ? -1 : one->first > other->first;
 }
 
@@ -242,12 +248,17 @@ static int check_cover(const struct reading *r, int tensor, int param, int begin
     /* allowed: frozen, or the optimizer has no such moment, or the base of a model with adapters */
     if (begin == end && (tensor != TRAINER_VALUE || model_is_base(r->model, param)))
         return 0;
+    const bool all = tensor != TRAINER_FACTOR; /* how many elements a factor has is not known here */
     for (int i = begin; i < end; i++) {
+        const bool begins = i > begin && r->m->slices[i].replica != r->m->slices[i - 1].replica;
+        if (begins && all && next != elements)
+            return damaged(r, "elements of a tensor are missing");
+        next = begins ? 0 : next;
         if (r->m->slices[i].first != next)
             return damaged(r, "elements of a tensor are missing or twice there");
         next += r->m->slices[i].count;
     }
-    return next == elements ? 0 : damaged(r, "elements of a tensor are missing");
+    return next == elements || !all ? 0 : damaged(r, "elements of a tensor are missing");
 }
 
 static int read_slices(const struct reading *r)

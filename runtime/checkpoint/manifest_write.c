@@ -7,7 +7,8 @@
 
 const char *manifest_tensor_name(enum trainer_tensor tensor)
 {
-    static const char *const names[TRAINER_TENSOR_COUNT] = {"value", "moment1", "moment2", "average"};
+    static const char *const names[TRAINER_TENSOR_COUNT] = {"value",   "moment1",  "moment2",
+                                                            "average", "feedback", "factor"};
     return names[tensor];
 }
 
@@ -48,12 +49,14 @@ void manifest_add_slice(struct manifest_writer *writer, const struct manifest_sl
 {
     struct buffer *rows = &writer->slices;
     begin_row(rows);
+    (void)buffer_printf(rows, "{\"tensor\":\"%s\",", manifest_tensor_name(slice->tensor));
+    if (slice->tensor == TRAINER_FEEDBACK)
+        (void)buffer_printf(rows, "\"replica\":%d,", slice->replica);
     (void)buffer_printf(rows,
-                        "{\"tensor\":\"%s\",\"parameter\":%d,\"first\":%lld,\"count\":%lld,\"file\":%d,"
+                        "\"parameter\":%d,\"first\":%lld,\"count\":%lld,\"file\":%d,"
                         "\"offset\":%lld,\"dtype\":\"%s\"," MANIFEST_ROW_CRC "%s\"}",
-                        manifest_tensor_name(slice->tensor), slice->param, (long long)slice->first,
-                        (long long)slice->count, slice->file, (long long)slice->offset,
-                        dtype_name(slice->dtype), slice->crc);
+                        slice->param, (long long)slice->first, (long long)slice->count, slice->file,
+                        (long long)slice->offset, dtype_name(slice->dtype), slice->crc);
 }
 
 static void put_texts(struct buffer *out, const char *name, manifest_texts texts)

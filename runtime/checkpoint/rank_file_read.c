@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -70,6 +71,27 @@ static int find_param(const struct model *model, const char *name)
     return -1;
 }
 
+/* "moment1", or "feedback.2" with the replica's number. */
+static enum trainer_tensor find_tensor(const char *text, size_t length, int *replica)
+{
+    for (int i = 0; i < TRAINER_TENSOR_COUNT; i++) {
+        const char *name = manifest_tensor_name((enum trainer_tensor)i);
+        const size_t own = strlen(name);
+        if (strncmp(name, text, own < length ? own : length) != 0)
+            continue;
+        if (i != TRAINER_FEEDBACK && own == length)
+            return (enum trainer_tensor)i;
+        scope_free char *number =
+            i == TRAINER_FEEDBACK && length > own + 1 ? mem_strndup(text + own + 1, length - own - 1) : NULL;
+        int64_t value;
+        if (number && text[own] == '.' && text_int64(number, &value) && value >= 0 && value <= INT_MAX) {
+            *replica = (int)value;
+            return TRAINER_FEEDBACK;
+        }
+    }
+    return TRAINER_TENSOR_COUNT;
+}
+
 /* "moment1/wte.weight" with "4096 0a1b..." */
 static int describe_tensor(const struct model *model, const struct file_tensor *tensor, const char *text,
                            int file, struct manifest_slice *out)
@@ -81,12 +103,7 @@ static int describe_tensor(const struct model *model, const struct file_tensor *
     if (!first || !slash || !text_int64(first, &slice.first))
         return -1;
     slice.param = find_param(model, slash + 1);
-    slice.tensor = TRAINER_TENSOR_COUNT;
-    for (int i = 0; i < TRAINER_TENSOR_COUNT; i++) {
-        const char *name = manifest_tensor_name((enum trainer_tensor)i);
-        if (strlen(name) == (size_t)(slash - tensor->name) && !strncmp(name, tensor->name, strlen(name)))
-            slice.tensor = (enum trainer_tensor)i;
-    }
+    slice.tensor = find_tensor(tensor->name, (size_t)(slash - tensor->name), &slice.replica);
     slice.crc = space + 1;
     if (slice.param < 0 || slice.tensor == TRAINER_TENSOR_COUNT)
         return -1;

@@ -62,7 +62,7 @@ static void order_groups(struct rank_file *f)
         f->place[g] = -1;
     for (int o = 0; o < plan->op_count; o++) {
         const struct schedule_op *op = &plan->ops[o];
-        if (op->kind == OP_STEP && f->place[op->group] < 0) {
+        if ((op->kind == OP_STEP || op->kind == OP_ENCODE) && f->place[op->group] < 0) {
             f->place[op->group] = count;
             f->order[count++] = op->group;
         }
@@ -93,8 +93,9 @@ static int add_run(struct rank_file *f, int place, int param, enum trainer_tenso
     share(&run.part, &run.first, &run.count);
     if (!run.count)
         return 0;
-    scope_free char *name =
-        mem_printf("%s/%s", manifest_tensor_name(tensor), trainer_model(f->trainer)->params[param].name);
+    const char *kind = manifest_tensor_name(tensor), *own = trainer_model(f->trainer)->params[param].name;
+    scope_free char *name = tensor == TRAINER_FEEDBACK ? mem_printf("%s.%d/%s", kind, run.part.replica, own)
+                                                       : mem_printf("%s/%s", kind, own);
     const struct file_tensor described = {.name = name,
                                           .dtype = run.part.dtype,
                                           .ndim = 1,

@@ -59,7 +59,11 @@ struct train_config {
     int64_t group_bytes;      /* 0: clamp(total/8, 64 KB, 48 MB) */
     int64_t keep_whole_below; /* bytes of a parameter */
     int embedding_gradient;   /* enum embedding_gradient */
-    int recompute;            /* enum recompute */
+    int compression;          /* enum compression */
+    double compression_ratio;
+    int64_t compression_rank, compression_least, compression_start; /* columns, elements, steps */
+    bool compression_feedback;
+    int recompute; /* enum recompute */
     int64_t recompute_every;
     int optimizer_memory; /* enum memory_class of the choices device, host */
     int64_t head_chunk;   /* bytes of logits at a time; 0: 64 MB */

@@ -17,23 +17,24 @@ enum { TEXT_SIZE = 160 };
 #define DECAY            (ONLY(LR_COSINE) | ONLY(LR_LINEAR) | ONLY(LR_WSD) | ONLY(LR_ONE_CYCLE))
 #define STABLE           ONLY(LR_HF_STABLE)
 /* WarmupDecayLR, hf_linear and others end at 0 */
-#define MINIMUM   (DECAY | ONLY(LR_WARMUP_COSINE) | ONLY(LR_HF_COSINE) | ONLY(LR_HF_POLYNOMIAL) | STABLE)
-#define CYCLES    (ONLY(LR_HF_COSINE) | ONLY(LR_HF_RESTARTS) | STABLE)
-#define LENGTH    (DECAY | ONLY(LR_WARMUP_DECAY) | ONLY(LR_WARMUP_COSINE) | ONLY(LR_HF_STABLE))
-#define CYCLE     ONLY(LR_ONE_CYCLE)
-#define PLATEAU   ONLY(LR_PLATEAU)
-#define ADAM      (ONLY(OPTIMIZER_ADAMW) | ONLY(OPTIMIZER_ADAM))
-#define LLAMA     ONLY(TRAIN_ARCHITECTURE_LLAMA)
-#define RESNET    ONLY(TRAIN_ARCHITECTURE_RESNET)
-#define PICTURES  (ONLY(TRAIN_ARCHITECTURE_SIMPLE_CNN) | RESNET)
-#define LANGUAGE  (ONLY(TRAIN_ARCHITECTURE_GPT2) | LLAMA | ONLY(TRAIN_ARCHITECTURE_AUTO))
-#define ENCODER   ONLY(TRAIN_ARCHITECTURE_TEXT_ENCODER)
-#define LABELS    (ONLY(TRAIN_ARCHITECTURE_TEXT_CLASSIFIER) | ENCODER)
-#define TEXT      (LANGUAGE | LABELS)
-#define NOT_EMPTY 1 /* a text */
-#define SIZES     2 /* a path to files that do not give the sizes of their model */
-#define SHARDED   (~ONLY(STRATEGY_NO_SHARD))
-#define SCALED    (ONLY(ROTARY_LINEAR) | ONLY(ROTARY_LLAMA3))
+#define MINIMUM    (DECAY | ONLY(LR_WARMUP_COSINE) | ONLY(LR_HF_COSINE) | ONLY(LR_HF_POLYNOMIAL) | STABLE)
+#define CYCLES     (ONLY(LR_HF_COSINE) | ONLY(LR_HF_RESTARTS) | STABLE)
+#define LENGTH     (DECAY | ONLY(LR_WARMUP_DECAY) | ONLY(LR_WARMUP_COSINE) | ONLY(LR_HF_STABLE))
+#define CYCLE      ONLY(LR_ONE_CYCLE)
+#define PLATEAU    ONLY(LR_PLATEAU)
+#define ADAM       (ONLY(OPTIMIZER_ADAMW) | ONLY(OPTIMIZER_ADAM))
+#define LLAMA      ONLY(TRAIN_ARCHITECTURE_LLAMA)
+#define RESNET     ONLY(TRAIN_ARCHITECTURE_RESNET)
+#define PICTURES   (ONLY(TRAIN_ARCHITECTURE_SIMPLE_CNN) | RESNET)
+#define LANGUAGE   (ONLY(TRAIN_ARCHITECTURE_GPT2) | LLAMA | ONLY(TRAIN_ARCHITECTURE_AUTO))
+#define ENCODER    ONLY(TRAIN_ARCHITECTURE_TEXT_ENCODER)
+#define LABELS     (ONLY(TRAIN_ARCHITECTURE_TEXT_CLASSIFIER) | ENCODER)
+#define TEXT       (LANGUAGE | LABELS)
+#define NOT_EMPTY  1 /* a text */
+#define SIZES      2 /* a path to files that do not give the sizes of their model */
+#define COMPRESSED (~ONLY(COMPRESSION_NONE))
+#define SHARDED    (~ONLY(STRATEGY_NO_SHARD))
+#define SCALED     (ONLY(ROTARY_LINEAR) | ONLY(ROTARY_LLAMA3))
 
 /* Keys that have an effect only with these values of another key. */
 static const struct effect {
@@ -124,6 +125,11 @@ static const struct effect {
     {"logging.tensorboard", "logging.dir", NOT_EMPTY},
     {"training.on_replica_difference", "training.check_replicas_every", 0},
     {"logging.trace", "logging.dir", NOT_EMPTY},
+    {"training.compression_ratio", "training.compression", ONLY(COMPRESSION_TOPK)},
+    {"training.compression_rank", "training.compression", ONLY(COMPRESSION_POWERSGD)},
+    {"training.compression_least", "training.compression", COMPRESSED},
+    {"training.compression_start", "training.compression", COMPRESSED},
+    {"training.compression_feedback", "training.compression", COMPRESSED},
     {"training.recompute_every", "training.recompute", ONLY(RECOMPUTE_EVERY)},
     {"training.keep_whole_below", "training.strategy", SHARDED},
     {"model.kv_heads", "model.architecture", LLAMA},

@@ -60,6 +60,11 @@ static const char *const embedding_gradients[] = {
     EMBEDDING_GRADIENTS(EMBEDDING_TEXT)
 #undef EMBEDDING_TEXT
         NULL};
+static const char *const compressions[] = {
+#define COMPRESSION_TEXT(symbol, name) name,
+    COMPRESSIONS(COMPRESSION_TEXT)
+#undef COMPRESSION_TEXT
+        NULL};
 static const char *const recomputes[] = {
 #define RECOMPUTE_NAME(symbol, name) name,
     RECOMPUTES(RECOMPUTE_NAME)

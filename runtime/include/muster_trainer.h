@@ -84,6 +84,10 @@ struct muster_result {
      * the first rank that holds such a part of it; -1: none was found. */
     int32_t nonfinite, nonfinite_rank;
     double correct; /* models of classes: rows of the step whose class was found, over all ranks */
+    /* With training.compression, else 0: bytes that this rank has sent to other replicas for gradients, and
+     * the length of what was not sent over that of the gradients. */
+    int64_t wire_bytes;
+    double compression_error;
 };
 
 /* One optimizer step. It has training.global_batch samples in every world; each rank has `samples` of its

@@ -9,8 +9,9 @@
 
 #include <stdint.h>
 
-/* The kind of use: keeps initialisation, sampling and dropout (DROPOUT_DOMAIN) apart under one seed. */
-enum rng_domain { RNG_INIT, RNG_SAMPLE };
+/* The kind of use: keeps initialisation, sampling, factors of gradients and dropout (DROPOUT_DOMAIN) apart
+ * under one seed. */
+enum rng_domain { RNG_INIT, RNG_SAMPLE, RNG_FACTOR };
 
 /* 64 random bits for (seed, domain, site, index). */
 uint64_t rng_bits(uint64_t seed, enum rng_domain domain, uint32_t site, uint64_t index);

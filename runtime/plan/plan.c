@@ -147,10 +147,36 @@ static int check_dtypes(const struct plan_options *o, struct muster_error *err)
         if (!is_narrow(moved[i]) && moved[i] != DTYPE_F32 && moved[i] != o->dtype)
             return error_set(err, MUSTER_E_UNSUPPORTED, "%s of dtype %s; use bf16, f16 or %s",
                              i ? "reductions" : "parameters", dtype_name(moved[i]), dtype_name(o->dtype));
-    if (o->compression != COMPRESSION_NONE && is_narrow(o->reduce_dtype))
-        return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "compressed gradients are of %s; use it as reduce_dtype, not %s",
-                         dtype_name(o->dtype), dtype_name(o->reduce_dtype));
+    return 0;
+}
+
+static int check_compression(const struct plan_options *o, struct muster_error *err)
+{
+    const struct compression_options *c = &o->compression;
+    const char *name = compression_name(c->kind);
+    if (c->kind == COMPRESSION_NONE)
+        return 0;
+    if ((unsigned)c->kind >= COMPRESSION_COUNT)
+        return error_set(err, MUSTER_E_INVALID, "compression %d is unknown", (int)c->kind);
+    if (c->kind == COMPRESSION_TOPK && !(c->ratio > 0 && c->ratio <= 1))
+        return error_set(err, MUSTER_E_INVALID, "training.compression_ratio %g; use above 0 to 1", c->ratio);
+    if (c->kind == COMPRESSION_POWERSGD && c->rank < 1)
+        return error_set(err, MUSTER_E_INVALID, "training.compression_rank %d; use 1 or more", c->rank);
+    if (c->least < 0 || c->start < 0)
+        return error_set(err, MUSTER_E_INVALID, "training.compression_%s is %lld; use 0 or more",
+                         c->least < 0 ? "least" : "start", (long long)(c->least < 0 ? c->least : c->start));
+    if (o->strategy != STRATEGY_NO_SHARD && o->strategy != STRATEGY_HYBRID_SHARD)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "training.compression needs replicas: %s has none; use training.strategy: NO_SHARD or "
+            "HYBRID_SHARD, or training.compression: none",
+            strategy_name(o->strategy));
+    if (is_narrow(o->reduce_dtype))
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "training.compression %s with training.reduce_dtype %s: compressed gradients are of %s; "
+            "use training.reduce_dtype: fp32, or training.compression: none",
+            name, o->reduce_dtype == DTYPE_F16 ? "fp16" : "bf16", dtype_name(o->dtype));
     return 0;
 }
 
@@ -172,12 +198,12 @@ static int check_embedding(const struct plan_options *o, struct muster_error *er
                          (int)o->embedding_gradient);
     if (o->embedding_gradient != EMBEDDING_ROWS)
         return 0;
-    if (o->mesh.side[SIDE_PIPELINE] > 1 || o->chunks > 1 || o->compression != COMPRESSION_NONE)
+    if (o->mesh.side[SIDE_PIPELINE] > 1 || o->chunks > 1 || o->compression.kind != COMPRESSION_NONE)
         return error_set(
             err, MUSTER_E_UNSUPPORTED,
             "gradients of embeddings as rows with %d pipeline stages%s; they need one stage and no "
             "compression: use auto or dense",
-            o->mesh.side[SIDE_PIPELINE], o->compression == COMPRESSION_NONE ? "" : " and compression");
+            o->mesh.side[SIDE_PIPELINE], o->compression.kind == COMPRESSION_NONE ? "" : " and compression");
     if (o->kernels && !o->kernels->rows_add)
         return error_set(err, MUSTER_E_UNSUPPORTED,
                          "gradients of embeddings as rows: kernels %s cannot add them; use auto or dense",
@@ -213,16 +239,7 @@ static int plan_check_options(const struct model *model, const struct plan_optio
     if (o->optimizer_memory != MEMORY_DEVICE && o->optimizer_memory != MEMORY_HOST)
         return error_set(err, MUSTER_E_INVALID, "optimizer state in memory class %d; use device or host",
                          (int)o->optimizer_memory);
-    if (o->compression == COMPRESSION_NONE)
-        return 0;
-    if (o->compression != COMPRESSION_TOPK || !(o->topk_ratio > 0 && o->topk_ratio <= 1))
-        return error_set(err, MUSTER_E_INVALID, "top-k ratio is %g; use above 0 to 1", o->topk_ratio);
-    if (o->strategy != STRATEGY_NO_SHARD && o->strategy != STRATEGY_HYBRID_SHARD)
-        return error_set(
-            err, MUSTER_E_INVALID,
-            "%s has no replicas to compress between; use NO_SHARD, HYBRID_SHARD or no compression",
-            strategy_name(o->strategy));
-    return 0;
+    return check_compression(o, err);
 }
 
 static void set_traits(struct plan_builder *b)
@@ -320,12 +337,21 @@ static void add_moments(struct plan_builder *b)
     }
 }
 
+static void add_figures(struct plan_builder *b)
+{
+    if (!b->options->train || b->options->compression.kind == COMPRESSION_NONE)
+        return;
+    b->plan->figures = plan_add_buffer(b, PLAN_SCALARS, MEMORY_COMM, sizeof(struct plan_figures));
+    b->plan->entries[b->plan->figures].dtype = DTYPE_F64;
+}
+
 static void add_scalars(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
     int64_t batches = batch_bytes(b->model, b->options->shape) * b->options->micro_batches;
     plan->scalars = plan_add_buffer(b, PLAN_SCALARS, MEMORY_COMM, sizeof(struct step_scalars));
     plan->loss = plan_add_buffer(b, PLAN_SCALARS, MEMORY_COMM, sizeof(struct plan_loss));
+    plan->figures = -1;
     plan->staging_input = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, sizeof(struct plan_input));
     plan->staging_batch = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, batches);
     plan->staging_result = plan_add_buffer(b, PLAN_STAGING, MEMORY_PINNED, sizeof(struct plan_result));
@@ -348,7 +374,13 @@ static uint64_t hash_ints(uint64_t hash, const int *values, size_t count)
 /* Leaves out fields that differ between the ranks of a stage: offsets into shards. */
 enum { HASHED_ALWAYS = 24, HASHED_GROUPS = 4 }; /* parameters of a layer, and groups */
 
-static uint64_t hash_op(uint64_t hash, const struct schedule_op *op)
+/* A part of this rank's own shard: other ranks of the stage send other numbers of elements. */
+static bool sends_own(const struct plan *plan, const struct schedule_op *op)
+{
+    return op->kind == OP_COMM && op->from >= 0 && plan->entries[op->from].kind == PLAN_ENCODED;
+}
+
+static uint64_t hash_op(uint64_t hash, const struct plan *plan, const struct schedule_op *op)
 {
     const int fields[] = {
         (int)op->kind,
@@ -385,6 +417,13 @@ static uint64_t hash_op(uint64_t hash, const struct schedule_op *op)
     for (int i = HASHED_ALWAYS; i < LAYER_PARAMS; i++)
         if (op->grad_beta[i]) /* more parameters: other hashes do not change */
             hash = hash_ints(hash, (const int[]){i}, 1);
+    if (op->kind == OP_ENCODE || op->kind == OP_DECODE || op->when != WHEN_ALWAYS)
+        hash = hash_ints(
+            hash,
+            (const int[]){(int)op->when, (int)op->compress, op->feedback, op->dense, op->factor, op->right},
+            6);
+    if (sends_own(plan, op))
+        return hash;
     hash = text_hash(hash, &op->comm.count, sizeof op->comm.count);
     return text_hash(hash, &op->bytes, sizeof op->bytes);
 }
@@ -404,7 +443,7 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
         o->prefetch_backward,
         o->clip,
         o->train,
-        (int)o->compression,
+        (int)o->compression.kind,
         (int)o->optimizer.kind,
         (int)o->optimizer_memory,
         (int)o->recompute.kind,
@@ -429,7 +468,12 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
         hash = text_hash(hash, &o->average_decay, sizeof o->average_decay);
     if (o->keep_whole_bytes)
         hash = text_hash(hash, &o->keep_whole_bytes, sizeof o->keep_whole_bytes);
-    const double numbers[] = {o->topk_ratio, o->optimizer.momentum, o->optimizer.dampening};
+    const struct compression_options *c = &o->compression;
+    if (c->kind != COMPRESSION_NONE) {
+        hash = hash_ints(hash, (const int[]){c->rank, c->forgets}, 2);
+        hash = text_hash(hash, (const int64_t[]){c->least, c->start}, 2 * sizeof(int64_t));
+    }
+    const double numbers[] = {c->ratio, o->optimizer.momentum, o->optimizer.dampening};
     hash = hash_ints(hash, fields, sizeof fields / sizeof *fields);
     hash = text_hash(hash, numbers, sizeof numbers);
     for (int p = 0; p < model->param_count; p++) {
@@ -457,7 +501,7 @@ static void hash_plan(struct plan_builder *b)
         hash = text_hash(hash, &plan->places[p].offset, sizeof plan->places[p].offset);
     }
     for (int o = 0; o < plan->op_count; o++)
-        hash = hash_op(hash, &plan->ops[o]);
+        hash = hash_op(hash, plan, &plan->ops[o]);
     b->plan->hash = hash;
 }
 
@@ -471,8 +515,10 @@ static void (*const phases[])(struct plan_builder *b) = {
     plan_reserve,
     plan_cut_groups,
     plan_cut_segments,
+    plan_list_pieces,
     add_parameters,
     add_scalars,
+    add_figures,
     add_moments,
     plan_describe_layers,
     plan_list_steps,
@@ -536,6 +582,7 @@ void plan_free(struct plan *plan)
     mem_free(plan->places);
     mem_free(plan->group_params);
     mem_free(plan->segments);
+    mem_free(plan->pieces);
     mem_free(plan->entries);
     mem_free(plan->ops);
     *plan = (struct plan){0};

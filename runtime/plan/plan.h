@@ -24,6 +24,7 @@
 
 #include "proto/base/buffer.h"
 #include "runtime/comm/comm.h"
+#include "runtime/compress/compress.h"
 #include "runtime/device/device.h"
 #include "runtime/plan/mesh.h"
 #include "runtime/plan/model.h"
@@ -112,7 +113,26 @@ enum embedding_gradient {
 };
 const char *embedding_gradient_name(enum embedding_gradient gradient);
 
-enum compression { COMPRESSION_NONE, COMPRESSION_TOPK };
+/* The form of the gradients that replicas send (compress.h). symbol, name. */
+#define COMPRESSIONS(X)                                                                                      \
+    X(COMPRESSION_NONE, "none")                                                                              \
+    X(COMPRESSION_TOPK, "topk")         /* a tensor's largest elements and their places */                   \
+    X(COMPRESSION_POWERSGD, "powersgd") /* two factors of a matrix, of few columns */
+enum compression {
+#define COMPRESSION_ENUM(symbol, name) symbol,
+    COMPRESSIONS(COMPRESSION_ENUM)
+#undef COMPRESSION_ENUM
+        COMPRESSION_COUNT
+};
+const char *compression_name(enum compression compression);
+struct compression_options {
+    enum compression kind;
+    double ratio;  /* COMPRESSION_TOPK: the part of a tensor's elements that is sent, above 0 to 1 */
+    int rank;      /* COMPRESSION_POWERSGD: columns of the factors, at least 1 */
+    int64_t least; /* elements; smaller tensors are sent dense */
+    int64_t start; /* steps before the first one that compresses */
+    bool forgets;  /* the rest is not added to the next step's gradient */
+};
 
 struct plan_options {
     enum strategy strategy;
@@ -146,8 +166,7 @@ struct plan_options {
     const struct pipe_table *table;
     int64_t chunk_bytes; /* chunk size of layers (layer_context); 0: each layer's choice */
     enum embedding_gradient embedding_gradient;
-    enum compression compression;
-    double topk_ratio;
+    struct compression_options compression;
     int64_t checkpoint_bytes;      /* host memory for checkpoints on their way to the disk; 0: none */
     const struct kernels *kernels; /* for work sizes, and which operations there are */
 };
@@ -176,6 +195,9 @@ struct param_group {
     int moment1, moment2; /* `shard` elements; -1: the optimizer keeps none */
     int average;          /* `shard` elements: average of the master or of the shard's parameters; -1: none */
     int first_segment, segment_count; /* in plan.segments: runs of this rank's shard, by offset */
+    bool compressed;                  /* between replicas */
+    int first_piece, piece_count;     /* in plan.pieces, of this rank's shard */
+    int feedback, factor;             /* state of the compression; -1: none */
 };
 /* A parameter's place in its group's flat buffer. */
 struct param_place {
@@ -204,11 +226,12 @@ struct param_place {
     X(PLAN_WORK, "work")                                                                                     \
     X(PLAN_BATCH, "batch")     /* the arrays of a micro-batch */                                             \
     X(PLAN_SCALARS, "scalars") /* plan.scalars: struct step_scalars; plan.loss: struct plan_loss */          \
-    X(PLAN_ERROR_FEEDBACK, "error_feedback")                                                                 \
-    X(PLAN_ENCODED, "encoded")       /* compressed gradient in transit */                                    \
-    X(PLAN_EDGE, "edge")             /* activation or gradient that crosses a pipeline stage */              \
-    X(PLAN_STAGING, "staging")       /* pinned: the host's inputs and results */                             \
-    X(PLAN_CHECKPOINT, "checkpoint") /* blocks of checkpoints on their way to the disk */
+    X(PLAN_ERROR_FEEDBACK, "error_feedback") /* the rest that a replica has not sent */                      \
+    X(PLAN_FACTOR, "factor")                 /* of PowerSGD, of all matrices of a group */                   \
+    X(PLAN_ENCODED, "encoded")               /* compressed gradient in transit */                            \
+    X(PLAN_EDGE, "edge")                     /* activation or gradient that crosses a pipeline stage */      \
+    X(PLAN_STAGING, "staging")               /* pinned: the host's inputs and results */                     \
+    X(PLAN_CHECKPOINT, "checkpoint")         /* blocks of checkpoints on their way to the disk */
 enum plan_kind {
 #define PLAN_KIND_ENUM(symbol, name) symbol,
     PLAN_KINDS(PLAN_KIND_ENUM)
@@ -227,17 +250,24 @@ struct plan_loss {
     double total, stops, next_targets, correct, votes[PLAN_VOTES];
     int64_t count;
 };
+/* Where replicas compress gradients, summed over all ranks too: squares of the rests, and of the gradients.
+ */
+struct plan_figures {
+    double left_out, compressed;
+};
 /* Content of plan.staging_input before a step: of the loss total, correct, votes and count are 0. The votes
  * that the host fills in while the step runs lie apart: the copy of the loss may still be read then. */
 struct plan_input {
     struct step_scalars scalars;
     struct plan_loss loss;
     double votes[PLAN_VOTES];
+    struct plan_figures figures; /* 0 */
 };
 /* Content of plan.staging_result after a step. */
 struct plan_result {
     struct step_scalars scalars;
     struct plan_loss loss;
+    struct plan_figures figures;
 };
 /* A PLAN_BATCH buffer holds the batch's arrays at their batch_offset(); plan.staging_batch holds such a
  * buffer for each micro-batch, batch_bytes() apart. */
@@ -295,6 +325,11 @@ enum stream_id {
     STREAM_COUNT
 };
 const char *stream_name(enum stream_id stream);
+
+/* The steps in which an operation is done; in the others it only keeps its place in the order. A plan with
+ * compression.start has operations of both kinds. */
+enum op_when { WHEN_ALWAYS, WHEN_DENSE, WHEN_COMPRESSED };
+enum compress_mode { COMPRESS_TOPK, COMPRESS_LEFT, COMPRESS_RIGHT };
 enum { OP_WAITS = STREAM_COUNT - 1, PLAN_TIES = 8, PLAN_STAGES = PIPE_PARTS };
 
 /* clang-format off */
@@ -318,8 +353,10 @@ enum { OP_WAITS = STREAM_COUNT - 1, PLAN_TIES = 8, PLAN_STAGES = PIPE_PARTS };
  *   rows               layer (a lookup), group; from: rows of all ranks (ranks, B, T, C); batch: their indices
  *                      (ranks, B, T); to: the gradient of the shard; bytes: size of the rows that fall into
  *                      an average shard
- *   encode             from: gradient -> to: encoded; feedback: the part left out so far
- *   decode             from: encoded gradients of all replicas -> to: gradient (their sum) */
+ *   encode             mode of compress_mode. from: gradient, to which the feedback is added -> to: the
+ *                      part that is sent; dense: the group's dense tensors; factor: multiplies the sum
+ *   decode             from: the parts of all replicas -> to: gradient, their sum; dense, factor, right, feedback
+ *                      as compress_power_decode */
 /* clang-format on */
 struct schedule_op {
     enum op_kind kind;
@@ -344,13 +381,21 @@ struct schedule_op {
     int64_t from_offset, to_offset, bytes;
     uint8_t beta; /* OP_NORM: 0 starts the sum; OP_CAST: 1 adds */
     bool votes;   /* OP_COPY: of plan_input.votes, which the host fills in first (step_guard) */
-    int feedback; /* OP_ENCODE */
+    /* OP_ENCODE, OP_DECODE */
+    enum compress_mode compress;
+    int feedback, dense, factor, right;
+    enum op_when when;
     /* order */
     /* Indices of operations on other streams that must be finished. An index after this operation's own means
      * a carried operation of the step before. */
     int wait[OP_WAITS], wait_count;
     bool signal;  /* another operation waits for this one */
     bool carried; /* a gather for the next step, which may begin before it is finished */
+};
+
+/* Bytes that this rank sends to other replicas in a step, for gradients. */
+struct plan_wire {
+    int64_t compressed, dense; /* as the plan sends them, and without compression */
 };
 
 struct plan {
@@ -361,6 +406,8 @@ struct plan {
     int *group_params;                  /* parameter indices in group order */
     struct optimizer_segment *segments; /* by group */
     int segment_count;
+    struct compress_piece *pieces; /* by group: of groups that replicas compress */
+    int piece_count;
     struct plan_entry *entries;
     int entry_count;
     struct schedule_op *ops; /* one optimizer step */
@@ -372,6 +419,7 @@ struct plan {
     int first_backward;
     /* Entries by their role; loss and scalars are COMM memory, staging is PINNED. */
     int scalars, loss;
+    int figures;        /* struct plan_figures; -1: gradients are not compressed */
     int staging_input;  /* struct plan_input of the next step, written by the host before the step */
     int staging_batch;  /* the arrays of all micro-batches, written by the host before the step */
     int staging_result; /* struct plan_result, to be read by the host after the step */
@@ -412,6 +460,17 @@ void plan_layer_sizes(const struct plan_options *options, const struct layer_des
 
 /* Bytes of so many elements of a group's parameters as they are held; the elements are whole units. */
 int64_t plan_held_bytes(const struct plan *plan, const struct param_group *group, int64_t elements);
+
+/* How a compressed group arrives: from how many replicas, and under top-k how many bytes apart. */
+struct plan_wire_shape {
+    int replicas;
+    int64_t stride;
+};
+struct plan_wire_shape plan_wire_shape(const struct plan *plan, int group);
+/* The bytes of a step that compresses. */
+struct plan_wire plan_wire_bytes(const struct plan *plan);
+/* Replicas from which on top-k of this ratio sends as much as a dense sum, or more. */
+int plan_topk_border(const struct plan *plan);
 
 /* Text of how gradients of lookups go from rank to rank: "dense", or "rows of" and the names of the layers
  * with rows. options.embedding_gradient has the request. Cut at size. */

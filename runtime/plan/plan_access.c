@@ -41,9 +41,17 @@ int plan_op_accesses(const struct plan *plan, const struct schedule_op *op, stru
 {
     if (op->kind == OP_FORWARD || op->kind == OP_BACKWARD)
         return layer_accesses(op, out);
-    int n = access_add(out, 0, op->from, false);
+    const bool compresses = op->kind == OP_ENCODE || op->kind == OP_DECODE;
+    int n = access_add(out, 0, op->from, op->kind == OP_ENCODE);
     n = access_add(out, n, op->to, true);
-    n = access_add(out, n, op->feedback, true);
+    if (compresses) {
+        n = access_add(out, n, op->feedback, true);
+        n = access_add(out, n, op->dense, op->kind == OP_ENCODE);
+        n = access_add(out, n, op->factor, true);
+        n = access_add(out, n, op->right, true);
+        n = access_add(out, n, plan->scalars, false);
+        n = access_add(out, n, plan->figures, true);
+    }
     if (op->kind == OP_STEP) {
         n = access_add(out, n, plan->groups[op->group].master, true);
         n = access_add(out, n, plan->groups[op->group].moment1, true);

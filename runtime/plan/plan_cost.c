@@ -114,6 +114,8 @@ static double op_seconds(const struct model *model, const struct plan *plan, con
                          const struct layer_cost *layers, const struct plan_rates *rates)
 {
     double seconds;
+    if (op->when == WHEN_DENSE) /* only before compression.start */
+        return 0;
     if (op->kind == OP_FORWARD || op->kind == OP_BACKWARD)
         seconds = layer_seconds(model, op, &layers[op->layer], rates);
     else if (op->kind == OP_COMM)

@@ -25,8 +25,10 @@ static void dump_head(const struct model *model, const struct plan *plan, struct
                             dtype_name(o->reduce_dtype));
     if (o->check)
         (void)buffer_text(out, " check");
-    if (o->compression == COMPRESSION_TOPK)
-        (void)buffer_printf(out, " topk %g", o->topk_ratio);
+    if (o->compression.kind == COMPRESSION_TOPK)
+        (void)buffer_printf(out, " topk %g", o->compression.ratio);
+    if (o->compression.kind == COMPRESSION_POWERSGD)
+        (void)buffer_printf(out, " powersgd %d", o->compression.rank);
     (void)buffer_printf(
         out, "\nops %d entries %d first_backward %d gathers_in_flight %d hash %016" PRIx64 "\n",
         plan->op_count, plan->entry_count, plan->first_backward, plan->gathers_in_flight, plan->hash);
@@ -154,7 +156,12 @@ static void dump_move(const struct schedule_op *op, struct buffer *out)
     dump_place(out, op->from, op->from_offset);
     (void)buffer_text(out, " ->");
     dump_place(out, op->to, op->to_offset);
-    dump_buffer(out, "feedback", op->feedback);
+    if (op->kind == OP_ENCODE || op->kind == OP_DECODE) {
+        dump_buffer(out, "feedback", op->feedback);
+        dump_buffer(out, "dense", op->dense);
+        dump_buffer(out, "factor", op->factor);
+        dump_buffer(out, "right", op->right);
+    }
     if (op->bytes)
         (void)buffer_printf(out, " %" PRId64 " B", op->bytes);
     if (op->beta)
@@ -175,6 +182,9 @@ static void dump_ops(const struct model *model, const struct plan *plan, struct 
             (void)buffer_printf(out, "%s %d%s", i ? "" : " after", op->wait[i],
                                 op->wait[i] > o ? "(-1)" : "");
         (void)buffer_text(out, op->votes ? " votes" : "");
+        (void)buffer_text(out, op->when == WHEN_DENSE        ? " while dense"
+                               : op->when == WHEN_COMPRESSED ? " while compressed"
+                                                             : "");
         (void)buffer_text(out, op->carried ? " carried" : "");
         (void)buffer_text(out, op->signal ? " signal\n" : "\n");
     }
@@ -237,6 +247,28 @@ static void summarise_stored(const struct plan *plan, struct buffer *out)
                         dtype_name(plan->options.param_dtype));
 }
 
+static void summarise_compression(const struct plan *plan, struct buffer *out)
+{
+    const struct plan_options *o = &plan->options;
+    const struct plan_wire wire = plan_wire_bytes(plan);
+    char sent[32], dense[32];
+    const int replicas = o->strategy == STRATEGY_NO_SHARD ? mesh_line(o->mesh, AXIS_DATA, o->rank).size
+                                                          : o->mesh.side[SIDE_REPLICATE];
+    (void)buffer_printf(out,
+                        "gradients between %d replica%s, %s: a rank sends %" PRId64
+                        " bytes a step (%s), dense %" PRId64 " (%s)\n",
+                        replicas, replicas == 1 ? "" : "s", compression_name(o->compression.kind),
+                        wire.compressed, text_format_bytes(sent, sizeof sent, wire.compressed), wire.dense,
+                        text_format_bytes(dense, sizeof dense, wire.dense));
+    if (o->compression.kind == COMPRESSION_TOPK)
+        (void)buffer_printf(
+            out, "from %d replicas on, top-k with compression_ratio %g moves more than dense gradients%s\n",
+            plan_topk_border(plan), o->compression.ratio,
+            replicas >= plan_topk_border(plan) ? ": use a smaller ratio, or powersgd" : "");
+    if (o->compression.start)
+        (void)buffer_printf(out, "the first %" PRId64 " steps are dense\n", o->compression.start);
+}
+
 int plan_summary(const struct model *model, const struct plan *plan, struct buffer *out)
 {
     const struct plan_options *o = &plan->options;
@@ -260,6 +292,8 @@ int plan_summary(const struct model *model, const struct plan *plan, struct buff
     if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype)
         (void)buffer_printf(out, "parameters gathered in %s, gradients reduced in %s, arithmetic in %s\n",
                             dtype_name(o->param_dtype), dtype_name(o->reduce_dtype), dtype_name(o->dtype));
+    if (o->compression.kind != COMPRESSION_NONE)
+        summarise_compression(plan, out);
     if (o->strategy == STRATEGY_SHARD_GRAD_OP) {
         const int64_t size = (int64_t)dtype_size(o->param_dtype);
         (void)buffer_printf(out,

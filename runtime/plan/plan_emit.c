@@ -123,6 +123,9 @@ struct schedule_op plan_op(enum op_kind kind, enum stream_id stream)
         .from = -1,
         .to = -1,
         .feedback = -1,
+        .dense = -1,
+        .factor = -1,
+        .right = -1,
     };
     for (int i = 0; i < LAYER_GROUPS; i++)
         op.used_group[i] = op.weight[i] = op.grad[i] = -1;
@@ -174,6 +177,7 @@ int plan_emit(struct plan_builder *b, const struct schedule_op *op, int after)
     int index = plan->op_count;
     struct schedule_op *added = &plan->ops[index];
     *added = *op;
+    added->when = b->when;
     struct plan_access accesses[PLAN_ACCESSES];
     int count = plan_op_accesses(plan, added, accesses);
     struct plan_clock need, clock;

@@ -99,7 +99,7 @@ struct plan_group_state {
         micro; /* the present part and micro-batch among those that write its gradient, from 0; its number */
     int grad;  /* entry that gradients go to now; -1 none */
     int reduced;                /* operations emitted when its gradient was complete, reductions included */
-    int feedback;               /* entry with the residual of compression; -1 none */
+    int encoded, dense, right;  /* entries in transit under compression; -1: none, or not begun */
     int wide;                   /* entry with its widened parameters; -1 none */
     int wide_gather, wide_step; /* the gather that they came from, -1 none; the last call that used them */
     struct plan_reduced rounded;
@@ -165,6 +165,7 @@ struct plan_builder {
     int *written;            /* [param] last call of a part that wrote its gradient, -1 */
     int *writers;            /* [group * parts + part] layers whose backward writes the group's gradient */
     int stall;               /* op that the next layer call waits for (no overlap asked for); -1 */
+    enum op_when when;       /* of the operations that are emitted now */
 
     int entry_capacity, op_capacity;
     struct plan_entry_state *entry_states;
@@ -254,6 +255,19 @@ void plan_make_grad_buffers(struct plan_builder *b);
 void plan_open_gradients(struct plan_builder *b, int step);
 void plan_close_gradients(struct plan_builder *b, int step);
 void plan_reduce_tied(struct plan_builder *b);
+
+/* plan_compress.c */
+/* Lists the pieces of compressed groups. */
+void plan_list_pieces(struct plan_builder *b);
+static inline bool plan_compresses(const struct plan_builder *b, int group)
+{
+    return b->plan->groups[group].compressed;
+}
+void plan_add_feedback(struct plan_builder *b, int group);
+/* Emits the encoding of a group's complete gradient, if it is not begun, and its transfer. */
+void plan_begin_exchange(struct plan_builder *b, int group);
+/* The same for all groups, in this order, and their decoding. */
+void plan_exchange(struct plan_builder *b, const int *order, int count);
 
 /* plan_narrow.c */
 void plan_make_reduce_slots(struct plan_builder *b);

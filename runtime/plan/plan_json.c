@@ -47,6 +47,14 @@ static void json_bytes(const struct plan *plan, struct buffer *out)
     (void)buffer_printf(out, "},\n \"bytes\": %" PRId64 ",\n", total);
 }
 
+static void json_wire(const struct plan *plan, struct buffer *out)
+{
+    const struct plan_wire wire = plan_wire_bytes(plan);
+    (void)buffer_printf(
+        out, " \"compression\": \"%s\", \"wire_bytes\": %" PRId64 ", \"dense_wire_bytes\": %" PRId64 ",\n",
+        compression_name(plan->options.compression.kind), wire.compressed, wire.dense);
+}
+
 static void json_groups(const struct plan *plan, struct buffer *out)
 {
     (void)buffer_text(out, " \"groups\": [");
@@ -71,6 +79,8 @@ int plan_json(const struct model *model, const struct plan *plan, struct buffer 
 {
     json_model(model, plan, out);
     json_bytes(plan, out);
+    if (plan->options.compression.kind != COMPRESSION_NONE)
+        json_wire(plan, out);
     json_groups(plan, out);
     if (plan->options.mesh.side[SIDE_PIPELINE] > 1 && plan_stages_json(model, plan, out) < 0)
         return -1;

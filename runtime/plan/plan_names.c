@@ -32,6 +32,12 @@ const char *pipe_schedule_name(enum pipe_schedule schedule)
     return NAME_OF(names, schedule);
 }
 
+const char *compression_name(enum compression compression)
+{
+    static const char *const names[] = {COMPRESSIONS(NAME_ENTRY)};
+    return NAME_OF(names, compression);
+}
+
 const char *plan_kind_name(enum plan_kind kind)
 {
     static const char *const names[] = {PLAN_KINDS(NAME_ENTRY)};

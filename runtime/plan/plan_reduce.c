@@ -10,12 +10,6 @@
 
 #include "runtime/plan/plan_internal.h"
 
-static bool compressed(const struct plan_builder *b, const struct param_group *group)
-{
-    return b->options->compression == COMPRESSION_TOPK && b->replicas > 1 && !group->whole &&
-           !group->statistic;
-}
-
 /* ---- buffers ---- */
 
 static int add_group_buffer(struct plan_builder *b, int group, enum plan_kind kind, enum memory_class memory,
@@ -71,13 +65,6 @@ static void make_slots(struct plan_builder *b)
     }
 }
 
-/* How many elements of a group's shard replicas exchange under top-k. */
-static int64_t kept_elements(const struct plan_builder *b, const struct param_group *group)
-{
-    int64_t kept = (int64_t)(b->options->topk_ratio * (double)group->shard);
-    return kept < 1 ? 1 : kept > group->shard ? group->shard : kept;
-}
-
 static void group_buffers(struct plan_builder *b, int g)
 {
     struct param_group *group = &b->plan->groups[g];
@@ -87,17 +74,16 @@ static void group_buffers(struct plan_builder *b, int g)
     group->grad = state->grad;
     if (group->shard_size > 1)
         group->grad = add_group_buffer(b, g, PLAN_GRAD_SHARD, MEMORY_COMM, group->shard);
-    if (!compressed(b, group))
-        return;
-    state->feedback = add_group_buffer(b, g, PLAN_ERROR_FEEDBACK, MEMORY_DEVICE, group->shard);
-    b->plan->entries[state->feedback].checkpointed = true;
+    plan_add_feedback(b, g);
 }
 
 void plan_make_grad_buffers(struct plan_builder *b)
 {
-    for (int g = 0; g < b->plan->group_count; g++)
-        b->groups[g].grad = b->groups[g].feedback = b->groups[g].wide = b->groups[g].rounded.entry =
-            b->groups[g].turn = -1;
+    for (int g = 0; g < b->plan->group_count; g++) {
+        struct plan_group_state *state = &b->groups[g];
+        state->grad = state->wide = state->rounded.entry = state->turn = -1;
+        state->encoded = state->dense = state->right = -1;
+    }
     if (!b->options->train)
         return;
     for (int g = 0; g < b->plan->group_count; g++)
@@ -184,37 +170,21 @@ static void emit_reduction(struct plan_builder *b, enum comm_kind kind, enum mes
     plan_emit_comm(b, &op, kind, b->options->dtype, group->shard);
 }
 
-/* encode -> gather from all replicas -> decode, all on the reduce stream: hidden like a reduction. */
-static void emit_compressed(struct plan_builder *b, int g, int micro, int gradient)
+/* A tied group is compressed after the sum over its stages, and all groups after the norm, if there is one.
+ */
+static void sum_replicas(struct plan_builder *b, int g, int micro)
 {
     const struct param_group *group = &b->plan->groups[g];
-    int64_t words = kept_elements(b, group) * (1 + b->real / 4); /* an i32 index and a value each */
-    int replica = b->replica_axis == AXIS_SHARD ? b->place.at[SIDE_SHARD] : b->place.at[SIDE_REPLICATE];
-    int encoded = plan_add_buffer(b, PLAN_ENCODED, MEMORY_COMM, words * 4 * b->replicas);
-    b->plan->entries[encoded].group = g;
-    struct schedule_op op = plan_op(OP_ENCODE, STREAM_REDUCE);
-    op.group = g;
-    op.micro = micro;
-    op.from = gradient;
-    op.to = encoded;
-    op.to_offset = replica * words * 4;
-    op.feedback = b->groups[g].feedback;
-    op.bytes = group->shard * b->real;
-    plan_emit(b, &op, -1);
-    op = plan_op(OP_COMM, STREAM_REDUCE);
-    op.axis = b->replica_axis;
-    op.group = g;
-    op.micro = micro;
-    op.from = op.to = encoded;
-    op.from_offset = replica * words * 4;
-    plan_emit_comm(b, &op, COMM_ALL_GATHER, DTYPE_I32, words);
-    op = plan_op(OP_DECODE, STREAM_REDUCE);
-    op.group = g;
-    op.micro = micro;
-    op.from = encoded;
-    op.to = gradient;
-    op.bytes = group->shard * b->real;
-    plan_emit(b, &op, -1);
+    const bool compresses = plan_compresses(b, g), gated = b->options->clip || b->options->check;
+    if (compresses && !b->options->compression.start) {
+        if (!gated && !plan_is_tied(group))
+            plan_begin_exchange(b, g);
+        return;
+    }
+    b->when = compresses ? WHEN_DENSE : WHEN_ALWAYS;
+    if (b->replicas > 1)
+        emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, group->grad, group->grad, false);
+    b->when = WHEN_ALWAYS;
 }
 
 /* Emits the operations on a group's gradient once a micro-batch has completed it. */
@@ -231,10 +201,8 @@ static void reduce_group(struct plan_builder *b, int g, int micro)
                        plan_reshards(b, g) && b->groups[g].turn > 0);
     else if (group->whole && plan_is_last_turn(b, g))
         emit_reduction(b, COMM_ALL_REDUCE, AXIS_SHARD, g, micro, group->grad, group->grad, false);
-    if (plan_is_last_turn(b, g) && compressed(b, group))
-        emit_compressed(b, g, micro, group->grad);
-    else if (plan_is_last_turn(b, g) && b->replicas > 1)
-        emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, group->grad, group->grad, false);
+    if (plan_is_last_turn(b, g))
+        sum_replicas(b, g, micro);
 }
 
 /* Sums the parts that stages have formed of the gradient of a parameter that they share. Only after all

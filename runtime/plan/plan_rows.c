@@ -61,8 +61,8 @@ static bool possible(const struct plan_builder *b, int layer)
 {
     const struct plan_options *o = b->options;
     return b->model->layers[layer].lookup && o->train && b->layers[layer].trainable && b->model->parts == 1 &&
-           b->row_ranks > 1 && o->compression == COMPRESSION_NONE && (!o->kernels || o->kernels->rows_add) &&
-           row_count(b) * b->row_ranks <= INT_MAX;
+           b->row_ranks > 1 && o->compression.kind == COMPRESSION_NONE &&
+           (!o->kernels || o->kernels->rows_add) && row_count(b) * b->row_ranks <= INT_MAX;
 }
 
 /* Compares the bytes that a rank receives as rows with its part of a reduce-scatter. Up to half of these

@@ -49,6 +49,9 @@ static void emit_inputs(struct plan_builder *b)
                  sizeof(struct step_scalars));
     emit_copy_in(b, plan->staging_input, offsetof(struct plan_input, loss), plan->loss, -1,
                  sizeof(struct plan_loss));
+    if (plan->figures >= 0)
+        emit_copy_in(b, plan->staging_input, offsetof(struct plan_input, figures), plan->figures, -1,
+                     sizeof(struct plan_figures));
 }
 
 /* Whether this stage reads the batch: only the first and the last do in most models. */

@@ -64,13 +64,13 @@ static void order_by_use(const struct plan_builder *b, struct turn *turns)
 /* Squares of all gradients, which statistics have none of: over this rank's shards, then over the ranks with
  * other shards and other stages. A tied group counts on its first stage; of a group that all of them keep
  * whole each rank counts its part. */
-static void emit_norm(struct plan_builder *b, const struct turn *turns)
+static bool norm_groups(struct plan_builder *b, const struct turn *turns, bool started,
+                        bool (*chosen)(const struct plan_builder *b, int group))
 {
     struct plan *plan = b->plan;
-    bool started = false;
     for (int i = 0; i < plan->group_count; i++) {
         const int g = turns[i].group;
-        if (!stepped(b, g) || plan->groups[g].statistic ||
+        if (!stepped(b, g) || plan->groups[g].statistic || !chosen(b, g) ||
             plan_first_stage(&plan->groups[g]) != b->place.at[SIDE_PIPELINE])
             continue;
         plan_finish_gradient(b, g);
@@ -87,7 +87,40 @@ static void emit_norm(struct plan_builder *b, const struct turn *turns)
         started = true;
         plan_emit(b, &op, -1);
     }
-    int64_t at = offsetof(struct step_scalars, norm_squared);
+    return started;
+}
+
+static bool any_group(const struct plan_builder *b, int g)
+{
+    (void)b;
+    (void)g;
+    return true;
+}
+
+static bool is_compressed_group(const struct plan_builder *b, int g)
+{
+    return plan_compresses(b, g);
+}
+
+static bool is_dense_group(const struct plan_builder *b, int g)
+{
+    return !plan_compresses(b, g);
+}
+
+/* The squares of gradients that replicas are still to exchange are summed over the replicas: they are those
+ * of the sum if the replicas' gradients are at right angles to each other. */
+static void emit_norm(struct plan_builder *b, const struct turn *turns)
+{
+    const struct plan *plan = b->plan;
+    const int64_t at = offsetof(struct step_scalars, norm_squared);
+    if (b->when == WHEN_COMPRESSED || (plan->pieces && !b->options->compression.start)) {
+        const bool started = norm_groups(b, turns, false, is_compressed_group);
+        if (started && b->replicas > 1)
+            emit_sum(b, b->replica_axis, plan->scalars, at, 1);
+        (void)norm_groups(b, turns, started, is_dense_group);
+    } else {
+        (void)norm_groups(b, turns, false, any_group);
+    }
     if (b->shard_ranks > 1)
         emit_sum(b, AXIS_SHARD, plan->scalars, at, 1);
     if (b->options->mesh.side[SIDE_PIPELINE] > 1)
@@ -186,28 +219,64 @@ static void emit_votes(struct plan_builder *b)
     plan_emit(b, &op, -1);
 }
 
+/* Norm, clip and the exchange of compressed gradients, in the steps that compress. */
+static void emit_exchange(struct plan_builder *b, const struct turn *turns, bool gated)
+{
+    const struct plan *plan = b->plan;
+    const bool starts = b->options->compression.start > 0;
+    scope_free int *order = mem_calloc((size_t)plan->group_count, sizeof *order);
+    int count = 0;
+    if (!order) {
+        b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory to order %d groups", plan->group_count);
+        return;
+    }
+    for (int i = 0; i < plan->group_count; i++)
+        if (plan_compresses(b, turns[i].group))
+            order[count++] = turns[i].group;
+    if (gated && starts) {
+        b->when = WHEN_DENSE;
+        emit_norm(b, turns);
+    }
+    b->when = starts ? WHEN_COMPRESSED : WHEN_ALWAYS;
+    if (gated)
+        emit_norm(b, turns);
+    b->when = WHEN_ALWAYS;
+    if (gated)
+        emit_clip(b);
+    b->when = starts ? WHEN_COMPRESSED : WHEN_ALWAYS;
+    plan_exchange(b, order, count);
+    b->when = WHEN_ALWAYS;
+}
+
 void plan_emit_update(struct plan_builder *b)
 {
     struct plan *plan = b->plan;
     const bool train = b->options->train, gated = train && (b->options->clip || b->options->check);
+    const bool compresses = train && b->options->compression.kind != COMPRESSION_NONE;
     scope_free struct turn *turns = mem_calloc((size_t)plan->group_count, sizeof *turns);
     if (!turns) {
         b->failed = error_set(b->err, MUSTER_E_NOMEM, "no memory to order %d groups", plan->group_count);
         return;
     }
     order_by_reduction(b, turns);
-    if (gated)
+    if (compresses)
+        emit_exchange(b, turns, gated);
+    else if (gated)
         emit_norm(b, turns);
     if (train)
         emit_votes(b);
     if (mesh_size(b->options->mesh) > 1) /* sums the loss and the values next to it */
         emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total), 4 + PLAN_VOTES);
-    if (gated) {
+    if (compresses && mesh_size(b->options->mesh) > 1)
+        emit_sum(b, AXIS_WORLD, plan->figures, 0, 2);
+    if (gated)
         order_by_use(b, turns);
+    if (gated && !compresses)
         emit_clip(b);
-    }
     if (train)
         emit_steps(b, turns);
     emit_result(b, plan->scalars, offsetof(struct plan_result, scalars), sizeof(struct step_scalars));
     emit_result(b, plan->loss, offsetof(struct plan_result, loss), sizeof(struct plan_loss));
+    if (compresses)
+        emit_result(b, plan->figures, offsetof(struct plan_result, figures), sizeof(struct plan_figures));
 }

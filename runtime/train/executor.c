@@ -17,7 +17,9 @@ struct op_block {
     const struct schedule_op *op;
     void (*run)(void *block); /* NULL: a device or comm call, which is not launched */
     void *from, *to;
-    int ranks; /* number of ranks with their own samples */
+    int ranks;      /* number of ranks with their own samples */
+    int replicas;   /* OP_DECODE: that have sent */
+    int64_t stride; /* bytes that each of them has sent under top-k */
     struct comm *comm;
     struct device_event *done;  /* NULL if no operation waits for it */
     struct device_graph *graph; /* NULL: not launched as a graph yet */
@@ -43,6 +45,7 @@ struct executor {
     bool carried;                        /* the previous run has made this run's first gathers */
     const struct layer_capture *capture; /* NULL: nothing is copied out; changed only while idle */
     int *positions;                      /* [micro_batches] T of a run; changed only while idle */
+    bool compresses;                     /* else replicas exchange dense gradients; changed only while idle */
     bool may_be_shorter;
     struct executor_mark *marks; /* marks that the next run writes; NULL: none */
     _Atomic int place;           /* op that the compute stream has begun last; -1: none */
@@ -181,6 +184,62 @@ static void run_cast(void *argument)
         k->cast(b->to, to, b->from, from, n, b->context.stream);
 }
 
+/* ---- compression ---- */
+
+/* Feedback and factors are changed here, before the group's step: a checkpoint may still be read. */
+static void wait_for_readers(const struct op_block *b)
+{
+    const struct step_guard *guard = b->executor->parts.guard;
+    if (guard->wait && (b->op->feedback >= 0 || b->op->kind == OP_DECODE))
+        guard->wait(guard->context, b->op->group);
+}
+
+static struct compress_call compress_call_of(const struct op_block *b, int gradient)
+{
+    const struct executor_parts *parts = &b->executor->parts;
+    const struct plan *plan = parts->plan;
+    const struct param_group *group = &plan->groups[b->op->group];
+    struct plan_figures *figures = executor_address(parts, plan->figures, 0);
+    return (struct compress_call){.dtype = plan->options.dtype,
+                                  .gradient = executor_address(parts, gradient, 0),
+                                  .feedback = executor_address(parts, b->op->feedback, 0),
+                                  .pieces = &plan->pieces[group->first_piece],
+                                  .count = group->piece_count,
+                                  .factor = b->executor->scalars->clip,
+                                  .skip = b->executor->scalars->skip != 0,
+                                  .figures = &figures->left_out};
+}
+
+static void run_encode(void *argument)
+{
+    const struct op_block *b = argument;
+    const struct executor_parts *parts = &b->executor->parts;
+    const struct compress_call call = compress_call_of(b, b->op->from);
+    void *dense = executor_address(parts, b->op->dense, 0),
+         *factor = executor_address(parts, b->op->factor, 0);
+    wait_for_readers(b);
+    if (b->op->compress == COMPRESS_TOPK)
+        compress_topk_encode(&call, b->to, dense);
+    else if (b->op->compress == COMPRESS_LEFT)
+        compress_left(&call, factor, b->to, dense);
+    else
+        compress_right(&call, factor, b->to);
+}
+
+static void run_decode(void *argument)
+{
+    const struct op_block *b = argument;
+    const struct executor_parts *parts = &b->executor->parts;
+    const struct compress_call call = compress_call_of(b, b->op->to);
+    const void *dense = executor_address(parts, b->op->dense, 0);
+    wait_for_readers(b);
+    if (b->op->compress == COMPRESS_TOPK)
+        compress_topk_decode(&call, b->from, b->replicas, b->stride, dense);
+    else
+        compress_power_decode(&call, b->from, executor_address(parts, b->op->right, 0), b->replicas, dense,
+                              executor_address(parts, b->op->factor, 0));
+}
+
 /* Collects votes right before they are copied to the memory that the ranks sum. */
 static void run_vote(void *argument)
 {
@@ -228,23 +287,11 @@ int executor_place(const struct executor *executor)
 static void (*const runs[OP_KIND_COUNT])(void *) = {
     [OP_FORWARD] = run_forward, [OP_BACKWARD] = run_backward, [OP_NORM] = run_norm,
     [OP_CLIP] = run_clip,       [OP_STEP] = run_step,         [OP_CAST] = run_cast,
-    [OP_AVERAGE] = run_average, [OP_ROWS] = run_rows,
+    [OP_AVERAGE] = run_average, [OP_ROWS] = run_rows,         [OP_ENCODE] = run_encode,
+    [OP_DECODE] = run_decode,
 };
 
 /* ---- creation ---- */
-
-int executor_supports(const struct plan *plan, struct muster_error *err)
-{
-    for (int i = 0; i < plan->op_count; i++) {
-        const struct schedule_op *op = &plan->ops[i];
-        if (op->kind == OP_ENCODE || op->kind == OP_DECODE)
-            return error_set(
-                err, MUSTER_E_UNSUPPORTED,
-                "operation %d (%s) can be planned but not executed yet; switch gradient compression off", i,
-                op_kind_name(op->kind));
-    }
-    return 0;
-}
 
 /* The index of a parameter's group among the groups that an operation names. */
 static int used_index(const struct schedule_op *op, int group)
@@ -324,6 +371,13 @@ static int resolve_layer(const struct executor *executor, struct op_block *b, st
     return 0;
 }
 
+static void resolve_decode(const struct plan *plan, struct op_block *b)
+{
+    const struct plan_wire_shape shape = plan_wire_shape(plan, b->op->group);
+    b->replicas = shape.replicas;
+    b->stride = shape.stride;
+}
+
 static int resolve(struct executor *executor, int index, struct muster_error *err)
 {
     const struct executor_parts *parts = &executor->parts;
@@ -333,6 +387,8 @@ static int resolve(struct executor *executor, int index, struct muster_error *er
     b->op = op;
     b->run = runs[op->kind];
     b->ranks = mesh_line(parts->plan->options.mesh, AXIS_DATA, parts->plan->options.rank).size;
+    if (op->kind == OP_DECODE)
+        resolve_decode(parts->plan, b);
     b->from = executor_address(parts, op->from, op->from_offset);
     b->to = executor_address(parts, op->to, op->to_offset);
     if ((op->kind == OP_FORWARD || op->kind == OP_BACKWARD) && resolve_layer(executor, b, err))
@@ -459,6 +515,12 @@ static void mark_end(void *argument)
     mark->end_ns = clock_now(NULL).ns;
 }
 
+/* An operation for other steps keeps its place: it waits, and its event is recorded. */
+static bool is_for_other_steps(const struct executor *executor, const struct schedule_op *op)
+{
+    return op->when != WHEN_ALWAYS && (op->when == WHEN_COMPRESSED) != executor->compresses;
+}
+
 static int enqueue(const struct executor *executor, struct op_block *b, struct muster_error *err)
 {
     const struct executor_parts *parts = &executor->parts;
@@ -470,7 +532,9 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
         return executor_refused(parts->ops, parts->device, err);
     if (mark && parts->ops->launch(stream, mark_begin, mark))
         return executor_refused(parts->ops, parts->device, err);
-    if (op->kind == OP_COMM) {
+    if (is_for_other_steps(executor, op)) {
+        failed = 0;
+    } else if (op->kind == OP_COMM) {
         if (parts->comms->ops->issue(b->comm, &op->comm, b->from, b->to, stream, err))
             return -1;
         failed = 0;
@@ -505,6 +569,11 @@ bool executor_may_be_shorter(const struct executor *executor)
 void executor_positions(struct executor *executor, int micro, int positions)
 {
     executor->positions[micro] = positions;
+}
+
+void executor_compress(struct executor *executor, bool on)
+{
+    executor->compresses = on;
 }
 
 void executor_capture(struct executor *executor, const struct layer_capture *capture)

@@ -24,9 +24,9 @@ struct comm_table {
 };
 
 /* Callbacks for host work that runs during steps. The compute stream calls them; NULL: none. They are set
- * while the stream is idle. wait: called before the optimizer writes a group's values and moments; may block
- * while they are still read. vote: adds this rank's votes of the step to votes[PLAN_VOTES], which are 0; does
- * not block. */
+ * while the stream is idle. wait: called before the optimizer writes a group's values and moments, and before
+ * compression writes its feedback and factor; may block while they are still read. vote: adds this rank's
+ * votes of the step to votes[PLAN_VOTES], which are 0; does not block. */
 struct step_guard {
     void (*wait)(void *context, int group);
     void *context; /* context of wait */
@@ -50,10 +50,6 @@ struct executor_parts {
 };
 
 struct executor;
-
-/* 0 if every operation of the plan can be executed by this version, else MUSTER_E_UNSUPPORTED naming the
- * operation and the alternative. Needs no device. */
-int executor_supports(const struct plan *plan, struct muster_error *err);
 
 struct executor *executor_create(const struct executor_parts *parts, struct muster_error *err);
 void executor_destroy(struct executor *executor); /* the streams must be empty; accepts NULL */
@@ -97,6 +93,9 @@ bool executor_may_be_shorter(const struct executor *executor);
 /* Sets the positions of a micro-batch in the next runs, at most the plan's. The compute stream must be idle.
  */
 void executor_positions(struct executor *executor, int micro, int positions);
+
+/* Whether replicas compress their gradients in the next runs, where the plan has both kinds of steps. */
+void executor_compress(struct executor *executor, bool on);
 
 /* Sets the value that the next runs copy out of a layer's forward, until the streams are idle again; NULL:
  * none. */

@@ -71,7 +71,12 @@ static int make_plan(struct trainer *trainer, const struct trainer_options *opti
                              "%s is held as %s, which is opened on CPUs alone: use training.device: cpu, or "
                              "lora.base: none",
                              trainer->plan.groups[g].name, stored_name(trainer->plan.groups[g].stored));
-    return executor_supports(&trainer->plan, err) || prove_stages(trainer, err) ? -1 : 0;
+    if (trainer->plan.pieces && !trainer->ops->host_memory)
+        return error_set(err, MUSTER_E_UNSUPPORTED,
+                         "training.compression %s works on CPUs alone: use training.device: cpu, or "
+                         "training.compression: none",
+                         compression_name(trainer->plan.options.compression.kind));
+    return prove_stages(trainer, err);
 }
 
 /* Checks that the plan fits, and leaves other ranks of this machine their share of memory. */
@@ -268,8 +273,10 @@ struct trainer *trainer_create(const struct model *model, const struct trainer_o
                                              .guard = &trainer->guard,
                                              .graphs = options->graphs};
     trainer->executor = executor_create(&trainer->parts, err);
+    trainer->wire = plan_wire_bytes(&trainer->plan);
     if (!trainer->executor || trainer_initialise(trainer, options->seed, err))
         return NULL;
+    trainer_begin_compression(trainer);
     return take_pointer(&trainer);
 }
 
@@ -358,6 +365,7 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
                           (int64_t)plan->micro_batches * plan->shape.B - values->missing, false);
     /* Waits only for the compute stream: gathers for the next step may go on during the caller's work and the
      * next step. */
+    executor_compress(trainer->executor, trainer_compresses(trainer));
     if (executor_run(trainer->executor, trainer->plan.op_count, false, e) ||
         trainer_await(trainer, STREAM_COMPUTE, e) || trainer->ops->poll_error(trainer->device, e)) {
         char what[48];
@@ -400,12 +408,14 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
         .positions = plan->shape.T,
         .micro_batches = plan->micro_batches,
     };
+    const bool compresses = plan->compression.kind != COMPRESSION_NONE;
     struct fingerprint *f = fingerprint; /* truncated texts are truncated identically every time */
     (void)snprintf(f->strategy, sizeof f->strategy, "%s", strategy_name(plan->strategy));
     (void)snprintf(f->kernels, sizeof f->kernels, "%s %s", trainer->kernels->name,
                    dtype_name(trainer->kernels->dtype));
-    (void)snprintf(f->dtypes, sizeof f->dtypes, "%s, reduced in %s", dtype_name(plan->param_dtype),
-                   dtype_name(plan->reduce_dtype));
+    (void)snprintf(f->dtypes, sizeof f->dtypes, "%s, reduced in %s%s%s", dtype_name(plan->param_dtype),
+                   dtype_name(plan->reduce_dtype), compresses ? ", replicas exchange " : "",
+                   compresses ? compression_name(plan->compression.kind) : "");
     plan_embedding_text(trainer->model, &trainer->plan, f->embedding, sizeof f->embedding);
     (void)snprintf(f->blas, sizeof f->blas, "%s",
                    trainer->ops->host_memory ? kernels_cpu_library(trainer->kernels) : trainer->ops->name);

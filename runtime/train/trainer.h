@@ -73,6 +73,10 @@ struct trainer_stats {
     /* Targets that count in the next step, over all ranks; NaN: some rank did not know. The same on every
      * rank. */
     double next_targets;
+    /* Where gradients are compressed: bytes that this rank has sent to other replicas for them, and the
+     * length of the parts that were not sent, over that of the gradients. Both 0 else. */
+    int64_t wire_bytes;
+    double compression_error;
     int64_t step_ns; /* wall time */
     /* With a staged comm (comm_staged.h) all of comm_ns is exposed: the caller waits and enqueues nothing.
      */
@@ -183,14 +187,17 @@ enum trainer_tensor {
     TRAINER_MOMENT1,
     TRAINER_MOMENT2,
     TRAINER_AVERAGE,
+    TRAINER_FEEDBACK, /* what a replica has not sent: each replica has another one */
+    TRAINER_FACTOR,   /* columns of a factor of the parameter's gradient, one after the other */
     TRAINER_TENSOR_COUNT
 };
 /* A rank's part of one tensor of the state: elements first..first+count-1 of the parameter. */
 struct trainer_part {
     enum dtype dtype;
     int64_t first, count;
-    int copies, copy; /* ranks that hold the same elements, and this one's number among them */
-    int entry;        /* for the trainer: the buffer, and (at) the element in it; -1: other stages have it */
+    int copies, copy;      /* ranks that hold the same elements, and this one's number among them */
+    int replica, replicas; /* TRAINER_FEEDBACK: whose it is, and how many there are; else 0 and 1 */
+    int entry; /* for the trainer: the buffer, and (at) the element in it; -1: other stages have it */
     int64_t at;
 };
 /* Finds this rank's part of a tensor. Values are the masters, if there are masters. false: no rank has such a

@@ -104,6 +104,15 @@ void trainer_write_input(struct trainer *trainer, const struct trainer_step_valu
     memcpy(executor_address(&trainer->parts, trainer->plan.staging_input, 0), &input, sizeof input);
 }
 
+static void read_compression(const struct trainer *trainer, const struct plan_figures *figures,
+                             struct trainer_stats *stats)
+{
+    if (trainer->plan.options.compression.kind == COMPRESSION_NONE)
+        return;
+    stats->wire_bytes = trainer_compresses(trainer) ? trainer->wire.compressed : trainer->wire.dense;
+    stats->compression_error = figures->compressed > 0 ? sqrt(figures->left_out / figures->compressed) : 0;
+}
+
 void trainer_read_stats(struct trainer *trainer, const struct trainer_step_values *values,
                         struct trainer_stats *stats)
 {
@@ -119,6 +128,7 @@ void trainer_read_stats(struct trainer *trainer, const struct trainer_step_value
     stats->checkpoint = result.loss.stops >= ASKS_CHECKPOINT;
     stats->stop = fmod(result.loss.stops, ASKS_CHECKPOINT) > 0;
     stats->next_targets = result.loss.next_targets;
+    read_compression(trainer, &result.figures, stats);
     memcpy(trainer->votes, result.loss.votes, sizeof trainer->votes);
     trainer->voted = trainer->guard.vote != NULL;
 }

@@ -6,6 +6,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "runtime/compress/compress.h"
 #include "runtime/model/rng.h"
 #include "runtime/train/trainer_state.h"
 
@@ -205,6 +206,52 @@ int trainer_initialise_again(struct trainer *trainer, struct muster_error *err)
     return trainer_fill_params(trainer, initial_values, &values, err);
 }
 
+/* ---- the state of compressed gradients ---- */
+
+bool trainer_compresses(const struct trainer *trainer)
+{
+    const struct compression_options *o = &trainer->plan.options.compression;
+    return o->kind != COMPRESSION_NONE && trainer->steps >= o->start;
+}
+
+/* Random columns, the same on all ranks. */
+static void fill_factor(const struct trainer *trainer, const struct compress_piece *piece, void *columns)
+{
+    enum { CHUNK = 256 };
+    double values[CHUNK];
+    const int64_t count = piece->columns * piece->rank;
+    const bool wide = trainer->plan.options.dtype == DTYPE_F64;
+    for (int64_t done = 0; done < count; done += CHUNK) {
+        const int64_t now = count - done < CHUNK ? count - done : CHUNK;
+        rng_normal_fill(trainer->seed, RNG_FACTOR, (uint32_t)piece->param, (uint64_t)done, now, values);
+        for (int64_t i = 0; i < now; i++) {
+            if (wide)
+                ((double *)columns)[done + i] = values[i];
+            else
+                ((float *)columns)[done + i] = (float)values[i];
+        }
+    }
+    compress_orthonormal(trainer->plan.options.dtype, columns, piece->columns, piece->rank, NULL);
+}
+
+void trainer_begin_compression(struct trainer *trainer)
+{
+    const struct plan *plan = &trainer->plan;
+    const int size = dtype_size(plan->options.dtype);
+    for (int g = 0; g < plan->group_count; g++) {
+        const struct param_group *group = &plan->groups[g];
+        char *factor = executor_address(&trainer->parts, group->factor, 0);
+        if (group->feedback >= 0)
+            memset(executor_address(&trainer->parts, group->feedback, 0), 0,
+                   (size_t)plan->entries[group->feedback].bytes);
+        for (int i = 0; factor && i < group->piece_count; i++) {
+            const struct compress_piece *piece = &plan->pieces[group->first_piece + i];
+            if (piece->rank)
+                fill_factor(trainer, piece, factor + piece->right * size);
+        }
+    }
+}
+
 static int zero_moment(struct trainer *trainer, int entry, struct muster_error *err)
 {
     const struct plan_entry *moment = &trainer->plan.entries[entry];
@@ -227,6 +274,7 @@ int trainer_restart(struct trainer *trainer, struct muster_error *err)
             (group->moment2 >= 0 && zero_moment(trainer, group->moment2, e)))
             return trainer_break(trainer, e, "clearing the optimizer's state");
     }
+    trainer_begin_compression(trainer);
     trainer->steps = trainer->updates = 0;
     loss_scale_begin(&trainer->scale_options, &trainer->scale);
     return 0;

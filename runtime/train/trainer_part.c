@@ -90,9 +90,55 @@ static int count_holders(const struct plan *plan, const struct param_group *grou
     return stages.size * equal.size;
 }
 
+static const struct compress_piece *piece_of_param(const struct plan *plan, int param)
+{
+    const struct param_group *group = &plan->groups[plan->places[param].group];
+    for (int i = 0; i < group->piece_count; i++)
+        if (plan->pieces[group->first_piece + i].param == param)
+            return &plan->pieces[group->first_piece + i];
+    return NULL;
+}
+
+/* The state of the compression: feedback, which each replica has of its own, or a factor, which all ranks of
+ * a stage hold whole. */
+static bool find_compressed(const struct trainer *trainer, int param, enum trainer_tensor tensor,
+                            struct trainer_part *part)
+{
+    const struct plan *plan = &trainer->plan;
+    const struct plan_options *o = &plan->options;
+    const struct param_group *group = &plan->groups[plan->places[param].group];
+    const struct compress_piece *piece = piece_of_param(plan, param);
+    const int entry = tensor == TRAINER_FACTOR ? group->factor : group->feedback;
+    if (!piece || entry < 0 || (!piece->kept && !piece->rank) || (tensor == TRAINER_FACTOR && !piece->rank))
+        return false;
+    const struct mesh_line stages = plan_tie_line(o->mesh, group->stages, o->rank),
+                           data = mesh_line(o->mesh, AXIS_DATA, o->rank);
+    *part = (struct trainer_part){.dtype = o->dtype,
+                                  .first = piece->first,
+                                  .count = piece->count,
+                                  .copies = stages.size,
+                                  .copy = stages.place,
+                                  .replicas = 1,
+                                  .entry = entry,
+                                  .at = piece->at};
+    if (tensor == TRAINER_FEEDBACK) {
+        part->replicas = plan_wire_shape(plan, plan->places[param].group).replicas;
+        part->replica = data.place / (data.size / part->replicas);
+        return true;
+    }
+    part->first = 0;
+    part->count = piece->columns * piece->rank;
+    part->at = piece->right;
+    part->copies *= data.size;
+    part->copy = stages.place * data.size + data.place;
+    return true;
+}
+
 bool trainer_part(const struct trainer *trainer, int param, enum trainer_tensor tensor,
                   struct trainer_part *part)
 {
+    if (tensor == TRAINER_FEEDBACK || tensor == TRAINER_FACTOR)
+        return find_compressed(trainer, param, tensor, part);
     const struct plan *plan = &trainer->plan;
     const struct param_group *group = &plan->groups[plan->places[param].group];
     struct piece piece = trainer_shard_piece(trainer, param);
@@ -100,7 +146,7 @@ bool trainer_part(const struct trainer *trainer, int param, enum trainer_tensor 
     if (!has_tensor(plan, group, tensor) || group->stored != STORED_PLAIN) /* its elements have no address */
         return false;
     if (!group->local) {
-        *part = (struct trainer_part){.dtype = plan->options.dtype, .copies = 1, .entry = -1};
+        *part = (struct trainer_part){.dtype = plan->options.dtype, .copies = 1, .replicas = 1, .entry = -1};
         return true;
     }
     /* If all parameters of a sharded group are resident, this rank's shard is a part of the buffer. */
@@ -113,6 +159,7 @@ bool trainer_part(const struct trainer *trainer, int param, enum trainer_tensor 
         .count = piece.count,
         .copies = copies,
         .copy = copy,
+        .replicas = 1,
         .entry = entry,
         .at = piece.at + (whole ? group->shard_start : 0),
     };

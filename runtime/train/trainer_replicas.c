@@ -58,7 +58,8 @@ static int add_param(struct look *look, int param, int class, struct muster_erro
         return 0;
     for (int tensor = 0; tensor < TRAINER_TENSOR_COUNT; tensor++) {
         struct trainer_part part;
-        if (trainer_part(look->trainer, param, (enum trainer_tensor)tensor, &part) &&
+        if (tensor != TRAINER_FEEDBACK && /* of which each replica has another one */
+            trainer_part(look->trainer, param, (enum trainer_tensor)tensor, &part) &&
             add_part(look, &part, err) < 0)
             return -1;
     }

@@ -29,6 +29,7 @@ struct trainer {
     double votes[PLAN_VOTES]; /* the last step's sums */
     bool voted;               /* votes are not taken yet */
     struct executor *executor;
+    struct plan_wire wire;
     uint64_t seed;
     int64_t steps;   /* number of steps of the schedule */
     int64_t updates; /* updates of the parameters; skipped steps do not count in Adam's bias correction */
@@ -91,6 +92,10 @@ int trainer_copy(const struct trainer *trainer, void *to, const void *from, int6
 /* Waits for a stream. Where its device passes marks (device.h), a device that has come no further for half as
  * long again as a collective may take is an error that names the operations under way. */
 int trainer_await(const struct trainer *trainer, enum stream_id stream, struct muster_error *err);
+/* trainer_fill.c: feedback of zeros, and the first factors. */
+void trainer_begin_compression(struct trainer *trainer);
+/* Whether the next step compresses. */
+bool trainer_compresses(const struct trainer *trainer);
 /* Waits for all streams. */
 int trainer_sync(struct trainer *trainer, struct muster_error *err);
 /* Write a step's values and batch to staging memory. samples: number of samples in all `count` micro-batches.

@@ -255,6 +255,10 @@ static int step_log(struct run *run, struct run_step *record, struct muster_erro
     entry_number(&entry, "comm_ms", milliseconds(step->comm_ns));
     entry_number(&entry, "exposed_ms", milliseconds(step->exposed_ns));
     entry_number(&entry, "data_wait_ms", milliseconds(step->data_wait_ns));
+    if (run->config.compression) {
+        entry_integer(&entry, "wire_bytes", step->wire_bytes);
+        entry_number(&entry, "compression_error", step->compression_error);
+    }
     entry_integer(&entry, "memory", step->resident_bytes);
     entry_number(&entry, "loss_scale", result->loss_scale);
     entry_flag(&entry, "skipped", result->skipped != 0);

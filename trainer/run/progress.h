@@ -29,6 +29,8 @@ struct progress_step {
     double loss, learning_rate, grad_norm;
     int64_t step_ns, comm_ns;    /* times in ns */
     int64_t exposed_ns;          /* part of comm_ns in which compute was stalled */
+    int64_t wire_bytes;          /* sent to other replicas for compressed gradients; 0: none are compressed */
+    double compression_error;    /* length of what was not sent, over that of the gradients */
     int64_t data_wait_ns;        /* time before the step in which its batch was waited for */
     int64_t resident_bytes;      /* proportional set size of the process; 0: unknown */
     bool has_gpu;                /* NVML knows the next members of the rank's GPU */

@@ -87,6 +87,8 @@ static int take_step(struct run *run, struct run_step *record, struct muster_err
                                              .step_ns = r->step_ns,
                                              .comm_ns = r->comm_ns,
                                              .exposed_ns = r->exposed_ns,
+                                             .wire_bytes = r->wire_bytes,
+                                             .compression_error = r->compression_error,
                                              .data_wait_ns = waited_ns};
     return 0;
 }

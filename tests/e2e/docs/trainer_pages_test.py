@@ -47,6 +47,7 @@ EXPECTED = {
     "logs.md": ([r'"kind": "end"', r"rank-1\.perfetto-trace"], ["runs/a/log.jsonl", "runs/a/tensorboard"]),
     "configurations.md": ([r"step 3/3 ", r"# Settings of", r"# Keys of other programs", r"steps: 100"], []),
     "devices.md": ([r"step 3/3 "], []),
+    "compression.md": ([r"from 10 replicas on, top-k with compression_ratio 0\.1 moves more", r"wire \d+ B, error 0\.\d+"], []),
     "mesh.md": ([r"FULL_SHARD over 4 ranks, 2 stages", r"resumed from step 6 \(runs/m, written by 4 ranks", r"over 3 ranks, 3 stages", r"step 9/9 ", r"1  h\.2 to head: .* a rank, busy"], ["runs/m/step-9"]),
 }  # fmt: skip
 

@@ -7,6 +7,7 @@
  * evaluation, which does so too; and a step after the evaluation, whose carried gathers are made anew.
  * Parameters have a version, the steps taken: a call has to use the latest version. */
 #include <stddef.h>
+#include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -15,8 +16,9 @@
 #include "tests/support/plan_check/plan_check_content.h"
 
 static const char *const held_names[] = {
-    "nothing",         "parameters",       "output", "output gradient", "saved", "gradient", "batch",
-    "wide parameters", "rounded gradient", "rows",   "row indices"};
+    "nothing",     "parameters",      "output",          "output gradient",  "saved",
+    "gradient",    "batch",           "wide parameters", "rounded gradient", "rows",
+    "row indices", "encoded gradient"};
 
 /* ---- expectations ---- */
 
@@ -268,7 +270,7 @@ static int follow_reduce_scatter(struct follower *f, const struct schedule_op *o
 }
 
 /* The operations on a group's shard before replicas exchange it. */
-static int check_scattered(const struct follower *f, int entry, int g)
+int follower_check_scattered(const struct follower *f, int entry, int g)
 {
     const int micros = follower_written_micros(f, g);
     int scatters = reshards(f, g) ? micros : f->plan->groups[g].whole ? 0 : f->shard_ranks > 1 && micros > 0;
@@ -302,23 +304,7 @@ static int follow_all_reduce(struct follower *f, const struct schedule_op *op)
     if (tied && group->replicated != wanted_sums(f, op->group))
         return WRONG(f, "op %d ties group %d before its replicas are summed", f->op, op->group);
     (*(tied ? &group->tied : &group->replicated))++;
-    return check_scattered(f, op->to, op->group);
-}
-
-static int follow_encode(struct follower *f, const struct schedule_op *op)
-{
-    f->groups[op->group].encoded++;
-    return check_scattered(f, op->from, op->group);
-}
-
-static int follow_decode(struct follower *f, const struct schedule_op *op)
-{
-    struct group_progress *group = &f->groups[op->group];
-    if (group->encoded != 1 || group->exchanged != 1)
-        return WRONG(f, "op %d decodes group %d after %d encodings and %d exchanges", f->op, op->group,
-                     group->encoded, group->exchanged);
-    group->replicated++;
-    return check_scattered(f, op->to, op->group);
+    return follower_check_scattered(f, op->to, op->group);
 }
 
 static int follow_all_gather(struct follower *f, const struct schedule_op *op)
@@ -328,10 +314,6 @@ static int follow_all_gather(struct follower *f, const struct schedule_op *op)
                                            : follower_gather_parts(f, op);
     struct group_progress *group = &f->groups[op->group];
     enum plan_kind to = f->plan->entries[op->to].kind;
-    if (to == PLAN_ENCODED) {
-        group->exchanged += group->encoded == 1;
-        return 0;
-    }
     const struct param_group *desc = &f->plan->groups[op->group];
     if (op->comm.count * dtype_size(op->comm.dtype) != follower_held_bytes(f, op->group, desc->shard) ||
         f->plan->entries[op->to].bytes < follower_held_bytes(f, op->group, desc->padded))
@@ -352,6 +334,8 @@ static int follow_sum(struct follower *f, const struct schedule_op *op)
     else if (op->to == f->plan->loss)
         f->loss_sums += op->axis == AXIS_WORLD && f->votes == f->plan->options.train &&
                         op->comm.count == 4 + PLAN_VOTES; /* total to votes */
+    else if (op->to == f->plan->figures)
+        f->figure_sums += op->axis == AXIS_WORLD && op->comm.count == 2;
     return 0;
 }
 
@@ -363,6 +347,8 @@ static int follow_comm(struct follower *f, const struct schedule_op *op)
             return WRONG(f, "op %d moves %s of a buffer of %s", f->op, dtype_name(op->comm.dtype),
                          dtype_name(entry->dtype));
     }
+    if (op->group >= 0 && f->plan->entries[op->to].kind == PLAN_ENCODED)
+        return follower_transfer(f, op);
     switch (op->comm.kind) {
     case COMM_ALL_GATHER:
         return follow_all_gather(f, op);
@@ -398,11 +384,15 @@ int follower_check_reduced(const struct follower *f, int entry, int g)
     if (group->replicated != wanted_sums(f, g) || group->tied != plan_is_tied(&f->plan->groups[g]))
         return WRONG(f, "op %d uses the gradient of group %d after %d sums over replicas and %d over ties",
                      f->op, g, group->replicated, group->tied);
-    return check_scattered(f, entry, g);
+    return follower_check_scattered(f, entry, g);
 }
 
 static int check_final(const struct follower *f, const struct schedule_op *op)
 {
+    const bool coded = is_coded(f, op->group), steps = op->kind == OP_STEP;
+    if (f->groups[op->group].decoded != (coded && steps) || (!steps && f->groups[op->group].encoded))
+        return WRONG(f, "op %d uses the gradient of group %d after %d encodings and %d decodings", f->op,
+                     op->group, f->groups[op->group].encoded, f->groups[op->group].decoded);
     return follower_check_reduced(f, op->from, op->group) < 0 ? -1 : follower_check_rows(f, op->group);
 }
 
@@ -477,12 +467,16 @@ static int follow_copy(struct follower *f, const struct schedule_op *op)
     f->loss_begun += input && op->to == f->plan->loss &&
                      op->from_offset == (int64_t)offsetof(struct plan_input, loss) &&
                      op->bytes == (int64_t)sizeof(struct plan_loss);
+    f->figures_begun += input && op->to >= 0 && op->to == f->plan->figures &&
+                        op->from_offset == (int64_t)offsetof(struct plan_input, figures) &&
+                        op->bytes == (int64_t)sizeof(struct plan_figures);
     f->votes += input && op->votes && op->to == f->plan->loss &&
                 op->to_offset == (int64_t)offsetof(struct plan_loss, votes) &&
                 op->from_offset == (int64_t)offsetof(struct plan_input, votes) &&
                 op->bytes == (int64_t)sizeof(double) * PLAN_VOTES;
-    f->results += op->to >= 0 && op->to == f->plan->staging_result &&
-                  op->from == (f->results ? f->plan->loss : f->plan->scalars);
+    const int results[] = {f->plan->scalars, f->plan->loss, f->plan->figures};
+    f->results +=
+        op->to >= 0 && op->to == f->plan->staging_result && f->results < 3 && op->from == results[f->results];
     return 0;
 }
 
@@ -515,9 +509,9 @@ static int follow(struct follower *f, const struct schedule_op *op)
     case OP_COPY:
         return follow_copy(f, op);
     case OP_ENCODE:
-        return follow_encode(f, op);
+        return follower_encode(f, op);
     case OP_DECODE:
-        return follow_decode(f, op);
+        return follower_decode(f, op);
     case OP_FILL:
         return follow_fill(f, op);
     case OP_NORM:
@@ -554,19 +548,40 @@ static int check_calls(const struct follower *f)
     return 0;
 }
 
+/* Norms of a plan: before and after compression begins they are of other gradients. */
+static int wanted_norms(const struct plan_options *o)
+{
+    const bool two = o->compression.kind != COMPRESSION_NONE && o->compression.start > 0;
+    return o->train && (o->clip || o->check) ? 1 + two : 0;
+}
+
+/* Whether this stage counts squares of a gradient that replicas are still to exchange. */
+static bool norms_codes(const struct follower *f)
+{
+    for (int g = 0; g < f->plan->group_count; g++)
+        if (is_coded(f, g) && plan_first_stage(&f->plan->groups[g]) == f->stage)
+            return true;
+    return false;
+}
+
 static int check_frame(const struct follower *f)
 {
     const struct plan_options *o = &f->plan->options;
-    bool normed = o->train && (o->clip || o->check);
-    if (f->scalars_in != 1 || f->loss_begun != 1 || f->results != 2)
+    const int normed = wanted_norms(o);
+    const bool codes = o->train && o->compression.kind != COMPRESSION_NONE;
+    int sums[AXIS_COUNT] = {0};
+    sums[AXIS_SHARD] = f->shard_ranks > 1 ? normed : 0;
+    sums[AXIS_PIPELINE] = o->mesh.side[SIDE_PIPELINE] > 1 ? normed : 0;
+    sums[f->replica_axis] += normed && f->replicas > 1 && norms_codes(f);
+    if (f->scalars_in != 1 || f->loss_begun != 1 || f->figures_begun != codes || f->results != 2 + codes)
         return WRONG(f, "scalars come in %d times, the loss begins %d times, %d results go out",
                      f->scalars_in, f->loss_begun, f->results);
-    if (f->norm_sums[AXIS_SHARD] != (normed && f->shard_ranks > 1) ||
-        f->norm_sums[AXIS_PIPELINE] != (normed && o->mesh.side[SIDE_PIPELINE] > 1))
+    if (memcmp(sums, f->norm_sums, sizeof sums) != 0)
         return WRONG(f, "the norm is summed %d times over shards and %d times over stages",
                      f->norm_sums[AXIS_SHARD], f->norm_sums[AXIS_PIPELINE]);
-    if (f->loss_sums != (mesh_size(o->mesh) > 1))
-        return WRONG(f, "the loss is summed %d times", f->loss_sums);
+    if (f->loss_sums != (mesh_size(o->mesh) > 1) || f->figure_sums != (codes && mesh_size(o->mesh) > 1))
+        return WRONG(f, "the loss is summed %d times, figures of compression %d", f->loss_sums,
+                     f->figure_sums);
     if (f->votes != o->train)
         return WRONG(f, "the host is asked for votes %d times", f->votes);
     return 0;
@@ -580,8 +595,9 @@ static int check_groups(const struct follower *f)
         const struct group_progress *group = &f->groups[g];
         bool wanted = desc->local && desc->trainable;
         if (group->stepped != wanted ||
-            group->normed != (wanted && !desc->statistic && (plan->options.clip || plan->options.check) &&
-                              plan_first_stage(desc) == f->stage))
+            group->normed != (wanted && !desc->statistic && plan_first_stage(desc) == f->stage
+                                  ? wanted_norms(&plan->options)
+                                  : 0))
             return WRONG(f, "group %d has %d steps and %d norms", g, group->stepped, group->normed);
         if (group->averaged != (wanted && !desc->statistic && plan->options.average_decay > 0))
             return WRONG(f, "group %d is averaged %d times", g, group->averaged);
@@ -623,7 +639,8 @@ static void begin_run(struct follower *f)
     for (int axis = 0; axis < AXIS_COUNT; axis++)
         f->norm_sums[axis] = 0;
     f->clipped = false;
-    f->scalars_in = f->loss_begun = f->results = f->loss_sums = f->votes = 0;
+    f->scalars_in = f->loss_begun = f->results = f->loss_sums = f->figure_sums = f->figures_begun = f->votes =
+        0;
 }
 
 /* A forward pass alone leaves out what belongs to another micro-batch than the first. */

@@ -17,7 +17,8 @@ enum held {
     HOLDS_WIDE,
     HOLDS_ROUNDED,
     HOLDS_ROWS, /* rows of a lookup: this rank's, then all ranks' */
-    HOLDS_ROW_INDEX
+    HOLDS_ROW_INDEX,
+    HOLDS_ENCODED /* what a replica sends; parts: its transfers */
 };
 
 struct content {
@@ -37,7 +38,7 @@ enum rounded_part {
 /* The operations on a group so far. */
 struct group_progress {
     int64_t used; /* elements of its parameters */
-    int scattered, encoded, exchanged, replicated, tied, normed, stepped, averaged, regathered;
+    int scattered, encoded, decoded, replicated, tied, normed, stepped, averaged, regathered;
     int version;         /* steps that this rank's part of its parameters has taken, in all runs */
     int widened;         /* results of 16-bit reductions that are in its gradient */
     int rows, rows_next; /* exchanges of rows that are in it; the next micro-batch that may be */
@@ -58,7 +59,7 @@ struct follower {
     bool narrow;                         /* reductions are in another dtype than gradients */
     bool sums;                           /* and replicas exchange sums of several micro-batches */
     int scalars_in, loss_begun, results; /* copies of the step's frame */
-    int norm_sums[AXIS_COUNT], loss_sums, votes;
+    int norm_sums[AXIS_COUNT], loss_sums, figure_sums, figures_begun, votes;
     int replicas, shard_ranks;
     enum mesh_axis replica_axis;
     struct muster_error *err;
@@ -116,9 +117,16 @@ static inline int last_back(const struct follower *f)
     return first_last ? 0 : f->plan->options.micro_batches - 1;
 }
 
+/* Replicas exchange the group compressed, and under compression.start dense at first. */
+static inline bool is_coded(const struct follower *f, int group)
+{
+    return f->plan->groups[group].compressed;
+}
+
 static inline int wanted_sums(const struct follower *f, int group)
 {
-    return follower_written_micros(f, group) ? f->plan->groups[group].whole + (f->replicas > 1) : 0;
+    const bool dense = !is_coded(f, group) || f->plan->options.compression.start > 0;
+    return follower_written_micros(f, group) ? f->plan->groups[group].whole + (f->replicas > 1 && dense) : 0;
 }
 
 #define WRONG(f, ...) error_set((f)->err, MUSTER_E_STATE, __VA_ARGS__)
@@ -130,6 +138,14 @@ int follower_check_complete(const struct follower *f, int entry, int g, int micr
 /* The gradient that norm and step read, but for rows that are still to be added, is final. */
 int follower_check_reduced(const struct follower *f, int entry, int g);
 int64_t follower_own_bytes(const struct follower *f, int g, enum dtype dtype);
+
+/* The operations on a group's shard before replicas exchange it are done. */
+int follower_check_scattered(const struct follower *f, int entry, int g);
+
+/* plan_check_codes.c */
+int follower_encode(struct follower *f, const struct schedule_op *op);
+int follower_decode(struct follower *f, const struct schedule_op *op);
+int follower_transfer(struct follower *f, const struct schedule_op *op);
 
 /* plan_check_dtypes.c */
 int follower_cast(struct follower *f, const struct schedule_op *op);

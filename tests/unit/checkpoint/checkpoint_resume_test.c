@@ -194,6 +194,64 @@ static void averages_are_saved(void **state)
     }
 }
 
+static const struct compression_options topk = {.kind = COMPRESSION_TOPK, .ratio = 0.1, .least = 100},
+                                        power = {.kind = COMPRESSION_POWERSGD,
+                                                 .rank = 2,
+                                                 .least = 100,
+                                                 .start = 2};
+
+/* Every replica's feedback, and the factors. */
+static void compression_is_saved(void **state)
+{
+    (void)state;
+    struct training plans[] = {
+        small(STRATEGY_NO_SHARD, (struct mesh)MESH(1, 2, 1), DTYPE_F32),
+        small(STRATEGY_NO_SHARD, (struct mesh)MESH(1, 1, 4), DTYPE_F32),
+        small(STRATEGY_HYBRID_SHARD, (struct mesh)MESH(2, 2, 2), DTYPE_F32),
+    };
+    for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+        plans[i].compression = i % 2 ? power : topk;
+        (void)is_the_same_cut_anywhere(&plans[i]);
+    }
+    plans[2].compression = power;
+    (void)is_the_same_cut_anywhere(&plans[2]);
+}
+
+/* PowerSGD depends on the sum of all feedback alone, and that stays whoever takes it. */
+static void other_replicas_take_the_feedback(void **state)
+{
+    (void)state;
+    static const struct {
+        enum strategy strategy;
+        struct mesh mesh;
+    } worlds[] = {{STRATEGY_NO_SHARD, MESH(1, 1, 4)},     {STRATEGY_NO_SHARD, MESH(1, 1, 1)},
+                  {STRATEGY_NO_SHARD, MESH(1, 2, 1)},     {STRATEGY_HYBRID_SHARD, MESH(1, 2, 2)},
+                  {STRATEGY_HYBRID_SHARD, MESH(2, 2, 2)}, {STRATEGY_NO_SHARD, MESH(1, 1, 8)}};
+    struct training plan = small(STRATEGY_NO_SHARD, (struct mesh)MESH(1, 1, 4), DTYPE_F32);
+    plan.kernels = kernels_ref_f64();
+    plan.param_dtype = plan.reduce_dtype = DTYPE_F64;
+    plan.micro_batches = 1;
+    plan.clip_norm = 0;
+    plan.compression = power;
+    plan.compression.start = 0;
+    const size_t bytes = params_bytes(&plan);
+    scope_free double *whole = mem_calloc(bytes, 1), *params = mem_calloc(bytes, 1);
+    struct cut none = {.load_step = -1, .save_at = -1}, cut = cut_begin();
+    double losses[STEPS];
+    assert_true(whole && params);
+    run_part(plan, &none, 0, STEPS, losses, whole);
+    for (size_t w = 0; w < sizeof worlds / sizeof *worlds; w++) {
+        struct training other = plan;
+        other.strategy = worlds[w].strategy;
+        other.mesh = worlds[w].mesh;
+        run_part(w % 2 ? other : plan, &cut, 0, 3, losses, NULL); /* also from more replicas to fewer */
+        run_part(w % 2 ? plan : other, &cut, 3, STEPS, losses, params);
+        for (size_t i = 0; i < bytes / sizeof *whole; i++)
+            assert_true(whole[i] - params[i] < 1e-9 && params[i] - whole[i] < 1e-9);
+    }
+    cut_end(&cut);
+}
+
 /* The scale has to go on where it was, halved and half-way to its next doubling. */
 static void a_loss_scale_that_overflows_goes_on(void **state)
 {
@@ -265,6 +323,8 @@ int main(void)
         cmocka_unit_test(stop_and_resume_is_the_same_to_the_bit),
         cmocka_unit_test(every_strategy_is_saved),
         cmocka_unit_test(averages_are_saved),
+        cmocka_unit_test(compression_is_saved),
+        cmocka_unit_test(other_replicas_take_the_feedback),
         cmocka_unit_test(a_loss_scale_that_overflows_goes_on),
         cmocka_unit_test(any_number_of_ranks_goes_on),
         cmocka_unit_test(any_mesh_goes_on),

@@ -30,7 +30,7 @@ static void bench_end(struct bench *b)
     plan_model_destroy(b->m);
 }
 
-enum { BENCHES = 16 };
+enum { BENCHES = 18 };
 static struct bench make(int which)
 {
     struct plan_model *gpt = which == 3                   ? plan_model_cnn(3, 100)
@@ -47,9 +47,22 @@ static struct bench make(int which)
     case 1:
         o.strategy = STRATEGY_HYBRID_SHARD;
         o.mesh = (struct mesh)MESH(1, 2, 2);
-        o.compression = COMPRESSION_TOPK;
-        o.topk_ratio = 0.1;
+        o.compression.kind = COMPRESSION_TOPK;
+        o.compression.ratio = 0.1;
         return bench("hybrid with top-k", gpt, &o);
+    case 16:
+        o.strategy = STRATEGY_HYBRID_SHARD;
+        o.mesh = (struct mesh)MESH(1, 2, 2);
+        o.compression = (struct compression_options){.kind = COMPRESSION_POWERSGD, .rank = 2, .least = 20};
+        return bench("hybrid with factors", gpt, &o);
+    case 17:
+        o.strategy = STRATEGY_NO_SHARD;
+        o.mesh = (struct mesh)MESH(2, 2, 1);
+        o.micro_batches = 2;
+        o.compression = (struct compression_options){
+            .kind = COMPRESSION_TOPK, .ratio = 0.1, .least = 20, .start = 1, .forgets = true};
+        plan_model_stages(gpt, 2);
+        return bench("pipeline with top-k after a dense step", gpt, &o);
     case 2:
         o.strategy = STRATEGY_SHARD_OPTIM;
         o.micro_batches = 2;

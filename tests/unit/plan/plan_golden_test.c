@@ -170,8 +170,8 @@ static void gpt_topk(void **state)
 {
     (void)state;
     struct plan_options options = plan_world_options(STRATEGY_HYBRID_SHARD, 1, 2, 2);
-    options.compression = COMPRESSION_TOPK;
-    options.topk_ratio = 0.01;
+    options.compression.kind = COMPRESSION_TOPK;
+    options.compression.ratio = 0.01;
     golden("gpt_topk", gpt(), &options, 3, 4);
 }
 

@@ -36,8 +36,8 @@ static struct plan_options random_options(uint64_t *seed)
     options.dtype = plan_model_next(seed, 5) ? DTYPE_F32 : DTYPE_F64;
     if (plan_model_next(seed, 4) == 0 &&
         (strategy == STRATEGY_NO_SHARD || strategy == STRATEGY_HYBRID_SHARD)) {
-        options.compression = COMPRESSION_TOPK;
-        options.topk_ratio = 0.001 * (double)(1 + plan_model_next(seed, 1000));
+        options.compression.kind = COMPRESSION_TOPK;
+        options.compression.ratio = 0.001 * (double)(1 + plan_model_next(seed, 1000));
     }
     options.recompute.kind = (enum recompute)plan_model_next(seed, RECOMPUTE_COUNT);
     options.recompute.every =
@@ -53,11 +53,18 @@ static void random_dtypes(uint64_t seed, struct plan_options *options)
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     uint64_t own = seed ^ UINT64_C(0xD1B54A32D192ED03);
     options->param_dtype = dtypes[plan_model_next(&own, 3)];
-    if (options->compression == COMPRESSION_NONE)
+    if (options->compression.kind == COMPRESSION_NONE)
         options->reduce_dtype = dtypes[plan_model_next(&own, 3)];
     options->check = plan_model_next(&own, 2) > 0;
     if (plan_model_next(&own, 2)) /* none, some or all of the parameters */
         options->keep_whole_bytes = (int64_t)1 << plan_model_next(&own, 24);
+    if (options->compression.kind != COMPRESSION_NONE) {
+        options->compression.kind = plan_model_next(&own, 2) ? COMPRESSION_TOPK : COMPRESSION_POWERSGD;
+        options->compression.rank = 1 + (int)plan_model_next(&own, 4);
+        options->compression.least = (int64_t)plan_model_next(&own, 200);
+        options->compression.start = (int64_t)plan_model_next(&own, 2);
+        options->compression.forgets = plan_model_next(&own, 3) == 0;
+    }
     options->average_decay = plan_model_next(&own, 3) ? 0 : 0.99;
     options->schedule = (enum pipe_schedule)plan_model_next(&own, PIPE_TABLE);
     if (options->schedule == PIPE_INTERLEAVED && options->mesh.side[SIDE_PIPELINE] > 1)
@@ -80,7 +87,7 @@ static void random_plans_are_right(void **state)
                                                            (options.chunks > 1 ? options.chunks : 1));
         if (i % 3 == 0)
             plan_model_look_up(m);
-        if (i % 4 && options.mesh.side[SIDE_PIPELINE] == 1 && options.compression == COMPRESSION_NONE)
+        if (i % 4 && options.mesh.side[SIDE_PIPELINE] == 1 && options.compression.kind == COMPRESSION_NONE)
             options.embedding_gradient = EMBEDDING_ROWS;
         if (i % 5 == 0)
             plan_model_statistics(m, 1 + i % 90);
@@ -232,8 +239,11 @@ static void spoil(uint64_t *seed, struct plan_model *m, struct plan_options *opt
         options->keep_whole_bytes = near;
         break;
     case 14:
-        options->compression = (enum compression)(value & 3);
-        options->topk_ratio = near;
+        options->compression = (struct compression_options){.kind = (enum compression)(value & 3),
+                                                            .ratio = near,
+                                                            .rank = near,
+                                                            .least = value % 3,
+                                                            .start = near - 1};
         break;
     case 15:
         param->ndim = value > MODEL_DIMS + 1 ? MODEL_DIMS + 1 : value;

@@ -167,8 +167,8 @@ static void what_cannot_be_is_refused(void **state)
     refused(&m->model, &o, MUSTER_E_INVALID, "embedding gradient 3 is unknown");
     o = good;
     o.embedding_gradient = EMBEDDING_ROWS;
-    o.compression = COMPRESSION_TOPK;
-    o.topk_ratio = 0.1;
+    o.compression.kind = COMPRESSION_TOPK;
+    o.compression.ratio = 0.1;
     refused(&m->model, &o, MUSTER_E_UNSUPPORTED, "one stage and no compression: use auto or dense");
     o.embedding_gradient = EMBEDDING_AUTO; /* compressed as before */
     assert_int_equal(exchanges(m, &o), 0);

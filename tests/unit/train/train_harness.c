@@ -86,6 +86,7 @@ struct trainer_options training_options(const struct training *run, int rank)
                  .schedule = run->schedule,
                  .chunks = run->chunks,
                  .table = run->table,
+                 .compression = run->compression,
                  .optimizer_memory = run->optimizer_memory,
                  .average_decay = run->average_decay,
                  .train = true},

@@ -36,6 +36,7 @@ struct training {
     enum pipe_schedule schedule;
     int chunks; /* parts of a stage; 0: 1 */
     const struct pipe_table *table;
+    struct compression_options compression;
     enum memory_class optimizer_memory;
     int64_t head_chunk; /* bytes; 0: the head's */
     /* NULL: gpt2_create of gpt. Every rank makes its own. */

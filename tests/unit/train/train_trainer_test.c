@@ -212,21 +212,6 @@ static void bad_options_are_rejected(void **state)
     check_rejected(bad, MUSTER_E_INVALID, "train");
 }
 
-static void unexecutable_plans_are_rejected_by_name(void **state)
-{
-    (void)state;
-    struct plan plan = {.options = {.mesh = MESH(1, 1, 2)}};
-    struct schedule_op op = {.kind = OP_ENCODE};
-    struct muster_error err = {0};
-    plan.ops = &op;
-    plan.op_count = 1;
-    assert_int_equal(executor_supports(&plan, &err), -1);
-    assert_int_equal(err.code, MUSTER_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "encode"));
-    op = (struct schedule_op){.kind = OP_STEP};
-    assert_int_equal(executor_supports(&plan, &err), 0);
-}
-
 static void bad_steps_are_rejected(void **state)
 {
     (void)state;
@@ -634,7 +619,6 @@ int main(void)
         cmocka_unit_test(gradients_by_finite_differences),
         cmocka_unit_test(arenas_are_as_planned),
         cmocka_unit_test(bad_options_are_rejected),
-        cmocka_unit_test(unexecutable_plans_are_rejected_by_name),
         cmocka_unit_test(bad_steps_are_rejected),
         cmocka_unit_test(a_norm_that_is_not_finite_skips_the_step),
         cmocka_unit_test(evaluation_is_the_step_without_its_consequences),
