@@ -38,6 +38,11 @@
     X(ENV_HEARTBEAT_FD, "MUSTER_HEARTBEAT_FD",                                                               \
       "pipe to which a worker may write its step: one line for each heartbeat")                              \
     X(ENV_NOTICE_FD, "MUSTER_NOTICE_FD", "socket from which a worker may read stop notices: one line each")  \
+    X(ENV_PMI_FD, "PMI_FD", "MPI programs: socket of the process manager (--mpi)")                           \
+    X(ENV_PMI_RANK, "PMI_RANK", "MPI programs: the rank")                                                    \
+    X(ENV_PMI_SIZE, "PMI_SIZE", "MPI programs: number of ranks")                                             \
+    X(ENV_MPI_LOCAL_RANK, "MPI_LOCALRANKID", "MPI programs: the local rank")                                 \
+    X(ENV_MPI_LOCAL_RANKS, "MPI_LOCALNRANKS", "MPI programs: number of local ranks")                         \
     X(ENV_STORE_KEY_FD, "MUSTER_STORE_KEY_FD",                                                               \
       "file with this job's key for muster's own keys in the store, where the job has a secret")             \
     X(ENV_NVML_LIBRARY, "MUSTER_NVML_LIBRARY", "the file of NVML, libnvidia-ml.so.1 unless set")             \

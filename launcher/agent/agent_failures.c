@@ -302,6 +302,18 @@ void agent_failures_unkillable(struct agent *agent)
     complete_failure(agent, record, false);
 }
 
+static void note_aborted(struct agent *agent, const struct agent_event *event)
+{
+    struct observed_failure *record = make_record(agent, event->worker, clock_now(NULL));
+    if (!record) {
+        take_nothing(agent, event->worker);
+        return;
+    }
+    record->failure.exit_code = event->code;
+    (void)snprintf(record->failure.message, sizeof record->failure.message, "%s", event->text);
+    take_failure(agent, record);
+}
+
 /* A cause like any other lost node, named by us since no other agent can. */
 static void note_lost_server(struct agent *agent)
 {
@@ -513,6 +525,9 @@ static void failures_event(struct agent *agent, const struct agent_event *event)
         break;
     case AGENT_HUNG:
         take_hang(agent, event->worker, event->duration_ns);
+        break;
+    case AGENT_ABORTED:
+        note_aborted(agent, event);
         break;
     case AGENT_SERVER_LOST:
         note_lost_server(agent);

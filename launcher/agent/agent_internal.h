@@ -58,6 +58,9 @@ struct agent_part {
     X(AGENT_STARTED, AGENT_NO_STEP, "all workers were started, or one was not; duration_ns; code: 1, 0")     \
     X(AGENT_CHILDREN, AGENT_NO_STEP, "a child may have ended")                                               \
     X(AGENT_WORKER_ENDED, AGENT_NO_STEP, "worker has ended and its end is classified; failure or none")      \
+    X(AGENT_ABORTED, AGENT_NO_STEP,                                                                          \
+      "a worker has asked for the end of the round, or exited 0 where others need it; worker, code above "   \
+      "0, text")                                                                                             \
     X(AGENT_HUNG, AGENT_NO_STEP, "workers are hung, worker is the slowest; duration_ns")                     \
     X(AGENT_SERVER_LOST, AGENT_NO_STEP, "the node that serves the job is lost")                              \
     X(AGENT_PASS_ON, AGENT_NO_STEP, "a signal is to be forwarded to the workers; code")                      \
@@ -116,6 +119,7 @@ struct agent {
     struct agent_server *server;
     struct agent_heartbeats *heartbeats;
     struct agent_notices *notices;
+    struct agent_pmi *pmi;
     struct agent_processes *processes;
     struct agent_start *start;
     struct agent_board *board;

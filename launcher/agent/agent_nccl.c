@@ -250,16 +250,6 @@ static void exchanged(void *context)
     background_watch_end(&agent->nccl->asking);
 }
 
-/* The threads prove by it that muster's own keys in the store are theirs. False: the job has no secret. */
-static bool copy_store_key(const struct agent *agent, unsigned char key[MAC_KEY_SIZE])
-{
-    const struct job_keys *keys = agent_server_keys(agent);
-    static_assert(sizeof keys->store == MAC_KEY_SIZE, "one key for agents and workers");
-    if (keys)
-        memcpy(key, keys->store, sizeof keys->store);
-    return keys != NULL;
-}
-
 /* The workers of a world were started: publishes this node's facts. No node waits for it, and failures are
  * ignored. */
 static void exchange_facts(struct agent *agent)
@@ -278,7 +268,7 @@ static void exchange_facts(struct agent *agent)
     memcpy(e->address, world->master_addr, sizeof e->address);
     (void)snprintf(e->prefix, sizeof e->prefix, "muster/facts/%" PRIu32, world->id.round);
     e->port = world->master_port;
-    e->has_key = copy_store_key(agent, e->key);
+    e->has_key = agent_server_copy_store_key(agent, e->key);
     e->rank = world->group_rank;
     e->count = world->group_world_size;
     node_facts_take(&agent->tune->machine, agent->host, &e->own);
@@ -343,7 +333,7 @@ static void check_paths(struct agent *agent)
     (void)snprintf(check->host, sizeof check->host, "%s", agent->host);
     (void)snprintf(check->address, sizeof check->address, "%s", own.address);
     check->port = world->master_port;
-    check->has_key = copy_store_key(agent, check->key);
+    check->has_key = agent_server_copy_store_key(agent, check->key);
     check->rank = world->group_rank;
     check->count = world->group_world_size;
     nccl->paths = check;

@@ -103,6 +103,14 @@ const struct job_keys *agent_server_keys(const struct agent *agent)
     return agent->server->has_keys ? &agent->server->keys : NULL;
 }
 
+bool agent_server_copy_store_key(const struct agent *agent, unsigned char key[SECRET_STORE_KEY_SIZE])
+{
+    const struct job_keys *keys = agent_server_keys(agent);
+    if (keys)
+        memcpy(key, keys->store, sizeof keys->store);
+    return keys != NULL;
+}
+
 const struct rlimit *agent_server_core_dumps(const struct agent *agent)
 {
     return agent->server->has_keys ? &agent->server->core_dumps : NULL;

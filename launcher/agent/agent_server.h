@@ -28,6 +28,10 @@ static inline uint16_t agent_master_port(const struct agent *agent)
 /* The file with the key that workers inherit (ENV_STORE_KEY_FD); -1: the job has no secret. */
 int agent_server_store_key_fd(const struct agent *agent);
 const struct job_keys *agent_server_keys(const struct agent *agent);
+/* For a thread of this agent that writes muster's own keys to the workers' store. False: the job has no
+ * secret.
+ */
+bool agent_server_copy_store_key(const struct agent *agent, unsigned char key[SECRET_STORE_KEY_SIZE]);
 /* The workers' limit, if ours is another one; else NULL. */
 const struct rlimit *agent_server_core_dumps(const struct agent *agent);
 

@@ -12,6 +12,7 @@
 #include "launcher/agent/agent_processes.h"
 #include "launcher/agent/agent_server.h"
 #include "launcher/agent/agent_signals.h"
+#include "launcher/agent/pmi/agent_pmi.h"
 #include "launcher/process/find_program.h"
 #include "launcher/process/spawn.h"
 #include "launcher/process/worker_command.h"
@@ -35,7 +36,7 @@ struct starting {
     struct worker *worker;
     struct worker_command *command; /* one for all, changed from worker to worker */
     struct agent_route out, error;
-    int beats, notices; /* the worker's ends */
+    int beats, notices, pmi; /* the worker's ends; pmi: -1 where there is none */
 };
 
 static void close_route(struct agent_route *route)
@@ -50,24 +51,30 @@ static void starting_free(struct starting *s)
     close_route(&s->error);
     guard_close(&s->beats);
     guard_close(&s->notices);
+    guard_close(&s->pmi);
 }
 
 static struct spawn_options options_of(const struct agent *agent, const struct starting *s)
 {
     const int key = agent_server_store_key_fd(agent);
-    return (struct spawn_options){.path = agent->start->program,
-                                  .argv = s->command->argv,
-                                  .envp = s->command->envp,
-                                  .out_fd = s->out.fd,
-                                  .err_fd = s->error.fd,
-                                  .extra_fds = {s->beats, s->notices, key},
-                                  .extra_count = key >= 0 ? 3 : 2,
-                                  .mark = descendants_mark(agent->id),
-                                  .ignored = agent_signals_ignored(agent),
-                                  .descriptors = &agent->descriptors,
-                                  .core_dumps = agent_server_core_dumps(agent),
-                                  .cpus = agent->config->cpus ? &agent->config->cpus[s->worker->local_rank]
-                                                              : NULL};
+    struct spawn_options options = {.path = agent->start->program,
+                                    .argv = s->command->argv,
+                                    .envp = s->command->envp,
+                                    .out_fd = s->out.fd,
+                                    .err_fd = s->error.fd,
+                                    .extra_fds = {s->beats, s->notices},
+                                    .extra_count = 2,
+                                    .mark = descendants_mark(agent->id),
+                                    .ignored = agent_signals_ignored(agent),
+                                    .descriptors = &agent->descriptors,
+                                    .core_dumps = agent_server_core_dumps(agent),
+                                    .cpus = agent->config->cpus ? &agent->config->cpus[s->worker->local_rank]
+                                                                : NULL};
+    if (key >= 0)
+        options.extra_fds[options.extra_count++] = key;
+    if (s->pmi >= 0)
+        options.extra_fds[options.extra_count++] = s->pmi;
+    return options;
 }
 
 static void take_up(struct agent *agent, struct worker *worker, pid_t pid)
@@ -139,7 +146,8 @@ static int prepare_worker(struct agent *agent, struct starting *s, int *exit_cod
     return agent_output_route(agent, worker, STDOUT_FILENO, &s->out, err) < 0 ||
                    agent_output_route(agent, worker, STDERR_FILENO, &s->error, err) < 0 ||
                    agent_heartbeats_open(agent, worker, &s->beats, err) < 0 ||
-                   agent_notices_open(agent, worker, &s->notices, err) < 0
+                   agent_notices_open(agent, worker, &s->notices, err) < 0 ||
+                   agent_pmi_open(agent, worker, &s->pmi, err) < 0
                ? -1
                : 0;
 }
@@ -149,7 +157,7 @@ static int start_cold(struct agent *agent, struct start_failure *out, struct mus
     struct worker_command __attribute__((cleanup(worker_command_free))) command = {0};
     for (int i = 0; i < agent->round.worker_count; i++) {
         struct starting s = {
-            .worker = &agent->round.workers[i], .command = &command, .beats = -1, .notices = -1};
+            .worker = &agent->round.workers[i], .command = &command, .beats = -1, .notices = -1, .pmi = -1};
         int exit_code, result = prepare_worker(agent, &s, &exit_code, err);
         if (result == 0)
             result = spawn_cold(agent, &s, &exit_code, err);
@@ -353,8 +361,11 @@ static int start_from_template(struct agent *agent, struct start_failure *out, s
         return error_set(err, MUSTER_E_NOMEM, "no memory to start %d workers", count);
     for (; result == 0 && prepared < count; prepared++) {
         struct starting *s = &all[prepared];
-        *s = (struct starting){
-            .worker = &agent->round.workers[prepared], .command = &command, .beats = -1, .notices = -1};
+        *s = (struct starting){.worker = &agent->round.workers[prepared],
+                               .command = &command,
+                               .beats = -1,
+                               .notices = -1,
+                               .pmi = -1};
         int exit_code;
         result = prepare_and_request(agent, s, &requests, &exit_code, err);
         requested += result == 0 && requests;

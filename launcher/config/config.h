@@ -87,6 +87,7 @@ struct config_variable {
 };
 
 /* In the order of --hang-watch's words. */
+enum mpi_choice { MPI_CHOICE_AUTO, MPI_CHOICE_ON, MPI_CHOICE_OFF };
 enum hang_watch { HANG_WATCH_HEARTBEATS, HANG_WATCH_OUTSIDE };
 
 struct run_config {
@@ -141,11 +142,13 @@ struct run_config {
     int signal_scope;                            /* enum signal_scope */
     char *warm;             /* modules of the template, separated by commas; NULL or "": workers start cold */
     double warm_keep_s;     /* 0: the template ends with the job */
+    int mpi_choice;         /* enum mpi_choice */
     double hang_timeout_s;  /* 0: off */
     int hang_watch;         /* enum hang_watch */
     double restart_grace_s; /* the same before a restart */
     int cores; /* available to the workers: affinity and cgroup quota, >= 1 after config_resolve */
     enum program_kind kind; /* after find_program_check (launcher/process/find_program.h), and so: */
+    bool mpi;               /* workers get PMI-1 (launcher/pmi/pmi.h) */
     char *interpreter;      /* for Python programs without PYTHON_EXEC; NULL: python3 of PATH */
     /* logs */
     char *log_dir;

@@ -24,6 +24,8 @@ static const char *const exit_modes[] = {
 /* in the order of enum log_format */
 static const char *const log_formats[] = {"text", "timed", "json", NULL};
 
+static const char *const mpi_choices[] = {
+    [MPI_CHOICE_AUTO] = "auto", [MPI_CHOICE_ON] = "on", [MPI_CHOICE_OFF] = "off", NULL};
 static const char *const hang_watches[] = {
     [HANG_WATCH_HEARTBEATS] = "heartbeats", [HANG_WATCH_OUTSIDE] = "outside", NULL};
 
@@ -364,6 +366,18 @@ static const struct knob rows[] = {
      .help = "With --warm: time for which the template stays after its last job. The next muster run of this "
              "user with the same interpreter, modules and environment forks its own template from it. muster "
              "warm shows and ends kept templates. 0: it ends with the job."},
+    {.name = "mpi",
+     .env = "MUSTER_MPI",
+     .type = KNOB_CHOICE,
+     .offset = AT(mpi_choice),
+     .initial = "auto",
+     .implied = "on",
+     .choices = mpi_choices,
+     .section = workers,
+     .help =
+         "Whether MPI_Init of the workers forms one MPI world of all ranks, without mpirun and sshd. With "
+         "auto: for a program that is linked with MPICH, Intel MPI or MVAPICH. With on: also for scripts "
+         "(mpi4py). Open MPI needs PMIx, which muster does not serve."},
     {.name = "hang-timeout",
      .env = "MUSTER_HANG_TIMEOUT",
      .type = KNOB_DOUBLE,

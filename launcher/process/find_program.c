@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/pmi/mpi_library.h"
 #include "launcher/process/interpreter.h"
 #include "launcher/process/worker_command.h"
 #include "proto/base/error.h"
@@ -242,8 +243,42 @@ static int check_command(const char *name, const char *path, int *exit_code, str
     return error_set(err, (enum muster_error_code)why.code, "%s", why.text);
 }
 
-int find_program_check(struct run_config *config, const char *(*get)(void *context, const char *name),
-                       void *context, int *exit_code, struct muster_error *err)
+/* Whether the workers get PMI-1: --mpi, or the library with which the program is linked. */
+static int choose_mpi(struct run_config *config, const char *path, int *exit_code, struct muster_error *err)
+{
+    char soname[64] = "";
+    scope_free char *found = config->kind != PROGRAM_EXECUTABLE ? NULL
+                             : strchr(config->program, '/')     ? mem_strdup(config->program)
+                                                                : find_program(config->program, path, NULL);
+    const enum mpi_library library =
+        found ? mpi_library_of_file(found, soname, sizeof soname) : MPI_LIBRARY_NONE;
+    const bool may =
+        config->mpi_choice == MPI_CHOICE_ON || (library && config->mpi_choice == MPI_CHOICE_AUTO);
+    const bool alone = config->worker_store == WORKER_STORE_WORKER && strcmp(config->nnodes, "1") != 0;
+    *exit_code = EXIT_CODE_USAGE;
+    if (config->mpi_choice == MPI_CHOICE_ON && library == MPI_LIBRARY_PMIX)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "--mpi: '%s' is linked with %s (Open MPI), whose processes find each other by PMIx; muster "
+            "serves PMI-1: build it with MPICH, Intel MPI or MVAPICH, or start it with mpirun",
+            config->program, soname);
+    if (config->mpi_choice == MPI_CHOICE_ON && alone)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "--mpi keeps its keys in the agent's store, and --worker-store=worker has none: leave "
+            "one of the two out");
+    config->mpi = may && library != MPI_LIBRARY_PMIX && !alone;
+    if (may && library == MPI_LIBRARY_PMIX)
+        return config_warn(
+            config, err,
+            "'%s' is linked with %s (Open MPI), which needs PMIx: without mpirun each worker is an MPI "
+            "world of its own",
+            config->program, soname);
+    return 0;
+}
+
+static int find_program_of(struct run_config *config, const char *(*get)(void *context, const char *name),
+                           void *context, int *exit_code, struct muster_error *err)
 {
     config->kind = find_kind(config, get(context, "PATH"));
     if (config->kind == PROGRAM_EXECUTABLE)
@@ -259,4 +294,13 @@ int find_program_check(struct run_config *config, const char *(*get)(void *conte
                               ? "the interpreter of this program's environment (PYTHON_EXEC names another)"
                               : "the interpreter");
     return config->kind == PROGRAM_MODULE ? 0 : check_script(config->program, exit_code, err);
+}
+
+int find_program_check(struct run_config *config, const char *(*get)(void *context, const char *name),
+                       void *context, int *exit_code, struct muster_error *err)
+{
+    return find_program_of(config, get, context, exit_code, err) < 0 ||
+                   choose_mpi(config, get(context, "PATH"), exit_code, err) < 0
+               ? -1
+               : 0;
 }

@@ -12,7 +12,7 @@
 #include "launcher/host/numa.h"
 #include "proto/include/muster_error.h"
 
-enum { SPAWN_EXTRA_FD = 3, SPAWN_EXTRA_LIMIT = 3 };
+enum { SPAWN_EXTRA_FD = 3, SPAWN_EXTRA_LIMIT = 4 };
 
 struct spawn_options {
     const char *path;   /* the file to execute: no search in PATH here */

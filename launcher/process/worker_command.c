@@ -162,6 +162,11 @@ static int set_world(const struct place *p, struct text_list *overlay)
             return -1;
     if (p->config->secret_file && set_number(overlay, ENV_STORE_KEY_FD, SPAWN_EXTRA_FD + 2) < 0)
         return -1;
+    if (p->config->mpi &&
+        (set_number(overlay, ENV_PMI_FD, SPAWN_EXTRA_FD + 2 + (p->config->secret_file != NULL)) < 0 ||
+         set_number(overlay, ENV_PMI_SIZE, w->world_size) < 0 ||
+         set_number(overlay, ENV_MPI_LOCAL_RANKS, p->config->nproc_per_node) < 0))
+        return -1;
     return set_text(overlay, ENV_MASTER_ADDR, w->master_addr);
 }
 
@@ -185,6 +190,9 @@ static int set_own(const struct place *p, struct text_list *overlay)
         set_number(overlay, ENV_LOCAL_RANK, virtual ? 0 : p->local_rank) < 0 ||
         set_number(overlay, ENV_ROLE_RANK, p->world->role_rank_base + p->local_rank) < 0 ||
         set_text(overlay, ENV_ERROR_FILE, p->error_file ? p->error_file : "") < 0)
+        return -1;
+    if (p->config->mpi && (set_number(overlay, ENV_PMI_RANK, p->world->rank_base + p->local_rank) < 0 ||
+                           set_number(overlay, ENV_MPI_LOCAL_RANK, p->local_rank) < 0))
         return -1;
     return virtual ? set_own_gpu(p, overlay) : 0;
 }
@@ -219,10 +227,14 @@ static bool is_overlaid(const struct text_list *overlay, const char *entry)
     return false;
 }
 
-/* Variables of the agent alone: the path of the job's secret; and a descriptor that this job's workers do not
- * have. */
-static bool is_withheld(const char *entry)
+/* Variables of the agent alone: the path of the job's secret; descriptors that this job's workers do not
+ * have; with --mpi, another process manager that started this agent. */
+static bool is_withheld(const struct run_config *config, const char *entry)
 {
+    static const char *const managers[] = {"PMI_", "PMIX_", "HYDI_CONTROL_FD="};
+    for (size_t i = 0; config->mpi && i < sizeof managers / sizeof *managers; i++)
+        if (!strncmp(entry, managers[i], strlen(managers[i])))
+            return true;
     static const char *const names[] = {
         "MUSTER_SECRET_FILE=", "MUSTER_REQUIRE_AUTH=", "MUSTER_STORE_KEY_FD="};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -241,7 +253,7 @@ static int build_environment(const struct place *p, struct text_list *envp, size
     if (result == 0)
         result = set_texts(p, &overlay);
     for (size_t i = 0; result == 0 && p->inherited && p->inherited[i]; i++)
-        if (!is_overlaid(&overlay, p->inherited[i]) && !is_withheld(p->inherited[i]))
+        if (!is_overlaid(&overlay, p->inherited[i]) && !is_withheld(p->config, p->inherited[i]))
             result = text_list_take(envp, mem_strdup(p->inherited[i]));
     *own = envp->count;
     *same += *own;
