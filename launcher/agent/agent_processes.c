@@ -259,28 +259,47 @@ void agent_processes_stop_cleaning(struct agent *agent)
     background_watch_end(&agent->processes->cleaning);
 }
 
-static void cleaned(void *context)
+static void log_removed(const struct agent *agent, const struct remains_files *cleanup)
 {
-    struct agent *agent = context;
-    const struct remains_files *cleanup = agent->processes->cleanup;
     if (cleanup->count)
         log_info(&agent->log, "removed %d files of dead workers from /dev/shm: %s", cleanup->count,
                  cleanup->removed.data ? cleanup->removed.data : "");
+}
+
+static void cleaned(void *context)
+{
+    struct agent *agent = context;
+    log_removed(agent, agent->processes->cleanup);
     agent_processes_stop_cleaning(agent);
     agent_emit(agent, &(struct agent_event){.kind = AGENT_CLEANED});
+}
+
+static struct background_job *start_cleaning(struct agent *agent, struct muster_error *err)
+{
+    struct remains_files_scope scope = {.uid = geteuid(),
+                                        .since_ns = agent->round.started_wall_ns,
+                                        .dead = agent->round.dead,
+                                        .dead_count = (size_t)agent->round.dead_count};
+    return remains_files_start(&scope, "/dev/shm", &agent->processes->cleanup, err);
 }
 
 void agent_processes_clean(struct agent *agent)
 {
     struct agent_processes *processes = agent->processes;
     struct muster_error err = {0};
-    struct remains_files_scope scope = {.uid = geteuid(),
-                                        .since_ns = agent->round.started_wall_ns,
-                                        .dead = agent->round.dead,
-                                        .dead_count = (size_t)agent->round.dead_count};
-    struct background_job *job = remains_files_start(&scope, "/dev/shm", &processes->cleanup, &err);
+    struct background_job *job = start_cleaning(agent, &err);
     if (background_watch_begin(&processes->cleaning, &agent->loop, job, cleaned, agent, &err) < 0)
         log_warning(&agent->log, "%s", err.text); /* the next round starts all the same, at the deadline */
+}
+
+/* After a failure, on a machine that outlives the job. */
+static void clean_at_end(struct agent *agent)
+{
+    const int64_t end_patience_ns = NS_PER_S;
+    struct background_job *job = agent->round.dead_count ? start_cleaning(agent, NULL) : NULL;
+    if (job && background_job_wait(job, end_patience_ns))
+        log_removed(agent, agent->processes->cleanup);
+    background_job_release(job);
 }
 
 /* --- the part --- */
@@ -353,6 +372,10 @@ static void processes_event(struct agent *agent, const struct agent_event *event
         break;
     case AGENT_ROUND_ENDS:
         forget_sessions(agent);
+        break;
+    case AGENT_ENDED:
+        if (event->code)
+            clean_at_end(agent);
         break;
     default:
         break;

@@ -224,7 +224,11 @@ bool remains_files_is_candidate(const struct remains_files_file *file,
         if (!strncmp(file->name, with_pid[i], length))
             return is_of_dead(file->name + length, scope);
     }
-    return scope->sees_all && !strncmp(file->name, "nccl-", 5);
+    static const char *const unnamed[] = {"nccl-", "mpich_shm_", "ucx_shm_posix_", "Intel_MPI_"};
+    for (size_t i = 0; i < sizeof unnamed / sizeof *unnamed; i++)
+        if (!strncmp(file->name, unnamed[i], strlen(unnamed[i])))
+            return scope->sees_all;
+    return false;
 }
 
 /* --- files: looking --- */

@@ -80,8 +80,8 @@ struct remains_files_file {
 };
 
 /* Whether it is, unless a process has it open or maps it, left over from the round: torch_<pid>_... and
- * __KMP_REGISTERED_LIB_<pid>_... of a dead process; nccl-..., whose name identifies no process, if it was
- * created in this round and all its possible users are visible. */
+ * __KMP_REGISTERED_LIB_<pid>_... of a dead process; nccl-... and MPI's, whose names identify no process,
+ * if they were created in this round and all their possible users are visible. */
 bool remains_files_is_candidate(const struct remains_files_file *file,
                                 const struct remains_files_scope *scope);
 

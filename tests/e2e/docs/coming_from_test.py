@@ -63,7 +63,7 @@ class ComingFrom(AgentTest):
 
     def test_every_command(self):
         found = commands()
-        self.assertEqual(len(found), 19)
+        self.assertEqual(len(found), 20)
         for line in found:
             with self.subTest(line):
                 started = [self.start_line(line)]

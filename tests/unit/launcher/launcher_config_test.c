@@ -305,7 +305,7 @@ static void bad_usage_is_one_clear_line(void **state)
         {"-z x.py", "", "unknown flag -z; --help lists all flags"},
         {"--max x.py", "", "--max-restarts: 'x.py' is not a whole number"},
         {"--m 3 x.py", "",
-         "--m could be any of --master-addr, --master-port, --max-restarts, --module, --metrics-port, "
+         "--m could be any of --master-addr, --master-port, --max-restarts, --module, --mpi, --metrics-port, "
          "--metrics-addr, --monitor-interval"},
         {"--standalone=1 x.py", "", "--standalone takes no value, but '1' was given"},
         {"-mfoo x.py", "", "-m takes no value, but 'foo' was given"},

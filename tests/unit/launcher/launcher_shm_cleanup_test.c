@@ -30,6 +30,8 @@ static void only_leftovers_of_the_dead_are_ours(void **state)
         {"torch__812_", 7, 150, true, false},
         {"__KMP_REGISTERED_LIB_813_7", 7, 150, false, true},
         {"nccl-Ab3dE6", 7, 150, true, true},
+        {"mpich_shm_7c55df62_0", 7, 150, true, true},
+        {"mpich_shm_7c55df62_0", 7, 150, false, false},
         {"nccl-Ab3dE6", 7, 150, false, false}, /* another pod may use it unseen */
         {"nccl-Ab3dE6", 7, 99, true, false},
         {"nccl", 7, 150, true, false},
