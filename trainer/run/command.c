@@ -153,6 +153,12 @@ static int take_temperature(struct command *command, char *text)
                : command_error("--temperature: '%s' is not a number from 0 to 1e6", text);
 }
 
+static int take_task(struct command *command, char *name)
+{
+    command->task.kind = task_by_name(name);
+    return command->task.kind ? 0 : command_error("--task: '%s' is none of hellaswag, arc and lambada", name);
+}
+
 static int take_to(struct command *command, char *path)
 {
     return *path ? take_path("--to", path, &command->quantize.to) : command_error("--to needs a folder");
@@ -222,6 +228,7 @@ static const struct own_option {
     {"--check-schedule", take_schedule, 0, OF(COMMAND_TRAIN)},
     {"--model", take_model, 0, NO_STEP},
     {"--checkpoint", take_checkpoint, 0, NO_STEP},
+    {"--task", take_task, 0, OF(COMMAND_EVAL)}, /* and the file after it */
     {"--prompt", take_prompt, 0, OF(COMMAND_GENERATE)},
     {"--max-tokens", take_max_tokens, 0, OF(COMMAND_GENERATE)},
     {"--temperature", take_temperature, 0, OF(COMMAND_GENERATE)},
@@ -301,10 +308,26 @@ static char *next_value(char *const argv[], int argc, int at)
     return next && (*next != '-' || (next[1] >= '0' && next[1] <= '9')) ? next : NULL;
 }
 
+/* "--task NAME FILE", "--task=NAME FILE". */
+static int take_task_of_file(struct command *command, char *const argv[], int argc, int *at)
+{
+    char *equals = strchr(argv[*at], '='), *name = equals ? equals + 1 : next_value(argv, argc, *at);
+    *at += !equals && name;
+    if (!name || take_task(command, name) < 0)
+        return name ? -1 : command_error("--task needs hellaswag, arc or lambada, and a file of JSON lines");
+    command->task.file = next_value(argv, argc, *at);
+    if (!command->task.file)
+        return command_error("--task %s needs a file of JSON lines after it", name);
+    ++*at;
+    return check_path("--task", command->task.file);
+}
+
 static int take_own(struct command *command, const struct own_option *own, char *const argv[], int argc,
                     int *at)
 {
     char *word = argv[*at], *equals = strchr(word, '=');
+    if (own->take == take_task)
+        return take_task_of_file(command, argv, argc, at);
     if (!own->take) {
         *(bool *)((char *)command + own->flag) = true;
         return 0;

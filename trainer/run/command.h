@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "trainer/tasks/tasks.h"
+
 /* The first word; a configuration file of such a name is ./eval. */
 enum command_verb {
     COMMAND_TRAIN,
@@ -26,6 +28,12 @@ struct command_draw {
     double temperature;
     int64_t seed;
     bool has_temperature, has_seed; /* given: else 1, and training.seed */
+};
+
+/* What muster-train eval --task asks. */
+struct command_task {
+    enum task_kind kind; /* TASK_NONE: the samples held out */
+    const char *file;
 };
 
 /* What muster-train quantize makes, and where. */
@@ -57,6 +65,7 @@ struct command {
     char *checkpoint;    /* --checkpoint; owned; NULL: none */
     char *schedule;      /* --check-schedule, a file; NULL: none */
     struct command_draw draw;
+    struct command_task task;
     struct command_quantize quantize;
     int64_t world_size; /* for --plan; 0: the current world */
 };

@@ -1,5 +1,5 @@
 /* eval.c - a run that takes no step, with the parameters of a checkpoint or of files; and muster-train eval:
- * its loss on the samples held out. See results.h.
+ * its loss on the samples held out, or the figures of a task. See results.h.
  *
  * The samples, their ranks and the order of sums are the same as in an evaluation while training: the figure
  * is the same to the bit. */
@@ -10,12 +10,15 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/io.h"
 #include "runtime/config/train_config_check.h"
 #include "trainer/run/checkpoints.h"
+#include "trainer/run/command.h"
 #include "trainer/run/evaluation.h"
 #include "trainer/run/inputs.h"
 #include "trainer/run/observers.h"
 #include "trainer/run/results.h"
+#include "trainer/tasks/tasks.h"
 
 /* ---- a run without a step ---- */
 
@@ -107,7 +110,14 @@ static int open_inputs(struct run *run, struct muster_error *err)
     return evaluation_open(run, err);
 }
 
-static void eval_text(const struct run *run, struct buffer *out)
+/* Loss in bits for each byte of text, which does not depend on the tokenizer. bytes NaN: there is no text. */
+static double bits_of_byte(const struct run *run, double bytes)
+{
+    const struct evaluation_figures *e = evaluation_last(run);
+    return e->loss * (double)e->counted / bytes / log(2);
+}
+
+static void eval_text(const struct run *run, double bytes, struct buffer *out)
 {
     const struct evaluation_figures *e = evaluation_last(run);
     if (inputs_classify(run->inputs)) {
@@ -119,28 +129,39 @@ static void eval_text(const struct run *run, struct buffer *out)
             inputs_unit(run->inputs), (double)e->ns / (double)NS_PER_S);
         return;
     }
-    (void)buffer_printf(out, "evaluation: loss %.4f, perplexity %.2f, %lld tokens in %.2f s\n", e->loss,
+    (void)buffer_printf(out, "evaluation: loss %.4f, perplexity %.2f, %lld tokens in %.2f s", e->loss,
                         exp(e->loss), (long long)e->counted, (double)e->ns / (double)NS_PER_S);
+    if (isfinite(bytes))
+        (void)buffer_printf(out, "; %.4f bits per byte", bits_of_byte(run, bytes));
+    (void)buffer_text(out, "\n");
 }
 
-static void eval_json(const struct run *run, struct buffer *out)
+static void eval_json(const struct run *run, double bytes, struct buffer *out)
 {
     (void)buffer_text(out, "{");
+    if (isfinite(bytes)) {
+        result_number(out, "bits_per_byte", bits_of_byte(run, bytes));
+        result_number(out, "byte_perplexity", exp2(bits_of_byte(run, bytes)));
+        (void)buffer_printf(out, "\"bytes\": %.0f, ", bytes);
+    }
     result_evaluation(run, out);
     (void)buffer_printf(out, ", \"step\": %lld, \"ranks\": %d, \"seconds\": %.6f}\n",
                         (long long)run_state(run).steps, run->world_size,
                         (double)evaluation_last(run)->ns / (double)NS_PER_S);
 }
 
-static int print_result(const struct run *run, bool json, FILE *to, struct muster_error *err)
+static int print_result(struct run *run, bool json, FILE *to, struct muster_error *err)
 {
     scope_buffer out = {0};
+    double bytes;
+    if (evaluation_bytes(run, &bytes, err) < 0)
+        return -1;
     if (run->rank)
         return 0;
     if (json)
-        eval_json(run, &out);
+        eval_json(run, bytes, &out);
     else
-        eval_text(run, &out);
+        eval_text(run, bytes, &out);
     return result_print(to, &out, err);
 }
 
@@ -160,6 +181,215 @@ int eval_run(struct run *run, const struct restore_source *source, bool json, st
     if (!out)
         return -1;
     const int result = evaluate(run, source, json, out, err);
+    if (json)
+        (void)fclose(out); /* it was flushed */
+    return result;
+}
+
+/* ---- muster-train eval --task ----
+ *
+ * A request is one forward pass: its loss over the continuation's tokens, summed over the ranks, is the
+ * log-likelihood. Rank 0 has the tokens, and the others hold their parts of the parameters. */
+
+enum { TASK_FILE_LIMIT = 512 << 20 };
+
+struct task_run {
+    const struct command_task *asked;
+    struct task *task;
+    struct task_tokens *request; /* (task->requests) */
+    int64_t positions;           /* a forward pass has so many */
+    int32_t *inputs, *targets;   /* (positions) */
+    double *likelihoods;
+    bool *greedy;
+};
+
+static void task_run_close(struct run *run)
+{
+    struct task_run *t = run->task;
+    if (!t)
+        return;
+    for (size_t i = 0; t->request && i < t->task->requests; i++)
+        mem_free(t->request[i].tokens);
+    mem_free(t->request);
+    mem_free(t->inputs);
+    mem_free(t->targets);
+    mem_free(t->likelihoods);
+    mem_free(t->greedy);
+    task_destroy(t->task);
+    mem_free(t);
+    run->task = NULL;
+}
+
+/* ---- opening ---- */
+
+static bool sets_key(const struct train_config *c, const char *key)
+{
+    const struct knob_table *table = train_config_table();
+    for (size_t i = 0; i < table->count; i++)
+        if (!strcmp(table->knobs[i].name, key))
+            return c->sources[i] != KNOB_FROM_DEFAULT;
+    return false;
+}
+
+static int read_task(struct task_run *t, struct muster_error *err)
+{
+    scope_buffer text = {0};
+    if (io_read_file(t->asked->file, TASK_FILE_LIMIT, &text, err) < 0)
+        return -1;
+    t->task = task_parse(t->asked->kind, t->asked->file, text.data ? text.data : "", text.length, err);
+    if (!t->task)
+        return -1;
+    t->request = mem_calloc(t->task->requests, sizeof *t->request);
+    t->likelihoods = mem_calloc(t->task->requests, sizeof *t->likelihoods);
+    t->greedy = mem_calloc(t->task->requests, sizeof *t->greedy);
+    return t->request && t->likelihoods && t->greedy ? 0
+                                                     : error_set(err, MUSTER_E_NOMEM, "no memory for a task");
+}
+
+/* A pass has as many positions as the longest request, or as the settings say: longer requests lose their
+ * beginning. No data are read. */
+static int open_task(struct run *run, struct muster_error *err)
+{
+    struct train_config *c = &run->config;
+    struct task_run *t = run->task;
+    char positions[32];
+    int64_t longest;
+    run->inputs = inputs_open_tokenizer(c, err);
+    GUARD(guard_tokenizer)
+    struct tokenizer *tokenizer = run->inputs ? inputs_tokenizer(run->inputs, NULL, err) : NULL;
+    if (!tokenizer || read_task(t, err) < 0 ||
+        task_encode(t->task, t->asked->file, tokenizer, t->request, &longest, err) < 0)
+        return -1;
+    const bool given = sets_key(c, "training.sequence_length") && c->sequence_length < longest;
+    t->positions = given ? c->sequence_length : longest;
+    (void)snprintf(positions, sizeof positions, "%lld", (long long)t->positions); /* fits */
+    t->inputs = mem_calloc((size_t)t->positions, sizeof *t->inputs);
+    t->targets = mem_calloc((size_t)t->positions, sizeof *t->targets);
+    if (!t->inputs || !t->targets)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a request");
+    return run_set(c, "training.sequence_length", positions, err) < 0 ||
+                   run_set(c, "training.micro_batch", "1", err) < 0 ||
+                   run_set(c, "training.global_batch", "1", err) < 0
+               ? -1
+               : run_open_model(run, err);
+}
+
+/* ---- likelihoods ---- */
+
+/* Whether the likeliest tokens after the context are the continuation. */
+static int is_greedy(struct run *run, const struct task_tokens *r, bool *greedy, struct muster_error *err)
+{
+    const struct muster_sampling likeliest = {.size = sizeof likeliest, .end = -1};
+    const int64_t count = r->count - r->context;
+    const int64_t from = r->count - 1 > run->task->positions ? r->count - 1 - run->task->positions : 0;
+    scope_free int32_t *drawn = mem_calloc((size_t)count, sizeof *drawn);
+    const int failed =
+        drawn ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for %lld tokens", (long long)count);
+    if (muster_world_agree(run->world, failed, err) < 0)
+        return -1;
+    const int64_t got = muster_trainer_sample(run->trainer, r->tokens + from, r->context - from, &likeliest,
+                                              drawn, count, err);
+    *greedy = got == count && !memcmp(drawn, r->tokens + r->context, (size_t)count * sizeof *drawn);
+    return got < 0 ? -1 : 0;
+}
+
+static int evaluate_requests(struct run *run, struct muster_error *err)
+{
+    struct task_run *t = run->task;
+    for (size_t i = 0; i < t->task->requests; i++) {
+        const void *arrays[] = {t->inputs, t->targets};
+        double sums[2];
+        task_lay_out(&t->request[i], t->positions, t->inputs, t->targets);
+        if (muster_trainer_forward(run->trainer, arrays, !run->rank, -1, NULL, sums, err) < 0)
+            return -1;
+        t->likelihoods[i] = -sums[0];
+        if (t->asked->kind == TASK_LAMBADA && is_greedy(run, &t->request[i], &t->greedy[i], err) < 0)
+            return -1;
+        if (i % 64 == 0 && muster_heartbeat(-1, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- figures ---- */
+
+static void result_json(const struct run *run, const struct task_result *r, double seconds,
+                        struct buffer *out)
+{
+    const struct task *task = run->task->task;
+    (void)buffer_printf(out, "{\"task\": \"%s\", ", task_name(task->kind)); /* out remembers a failure */
+    result_number(out, "acc", r->acc);
+    result_number(out, "acc_stderr", r->acc_stderr);
+    if (task->kind == TASK_LAMBADA) {
+        result_number(out, "perplexity", r->perplexity);
+    } else {
+        result_number(out, "acc_norm", r->acc_norm);
+        result_number(out, "acc_norm_stderr", r->acc_norm_stderr);
+    }
+    (void)buffer_text(out, "\"loglikelihoods\": [");
+    for (size_t i = 0; i < task->requests; i++)
+        (void)buffer_printf(out, i ? ", %.17g" : "%.17g", run->task->likelihoods[i]);
+    (void)buffer_printf(out, "], \"samples\": %zu, \"step\": %lld, \"ranks\": %d, \"seconds\": %.6f}\n",
+                        task->rows, (long long)run_state(run).steps, run->world_size, seconds);
+}
+
+static void result_text(const struct task *task, const struct task_result *r, double seconds,
+                        struct buffer *out)
+{
+    (void)buffer_printf(out, "%s: acc %.4f +- %.4f, ", task_name(task->kind), r->acc, r->acc_stderr);
+    if (task->kind == TASK_LAMBADA)
+        (void)buffer_printf(out, "perplexity %.4f, ", r->perplexity);
+    else
+        (void)buffer_printf(out, "acc_norm %.4f +- %.4f, ", r->acc_norm, r->acc_norm_stderr);
+    (void)buffer_printf(out, "%zu samples in %.2f s\n", task->rows, seconds);
+}
+
+static int evaluate_task(struct run *run, const struct restore_source *source, bool json, FILE *to,
+                         struct muster_error *err)
+{
+    scope_buffer out = {0};
+    if (restore_run(run, source, open_task, err) < 0)
+        return -1;
+    if (run->config.ema_evaluate && muster_trainer_average(run->trainer, 1, err) < 0)
+        return -1;
+    const struct instant begun = clock_now(NULL);
+    if (evaluate_requests(run, err) < 0)
+        return error_wrap(err, "--task %s", task_name(run->task->asked->kind));
+    const double seconds = (double)instant_diff_ns(clock_now(NULL), begun) / (double)NS_PER_S;
+    if (run->rank)
+        return 0;
+    const struct task_result result = task_score(run->task->task, run->task->likelihoods, run->task->greedy);
+    if (json)
+        result_json(run, &result, seconds, &out);
+    else
+        result_text(run->task->task, &result, seconds, &out);
+    return result_print(to, &out, err);
+}
+
+int task_settings(const struct train_config *config, struct muster_error *err)
+{
+    if (train_config_reads_pictures(config) || train_config_reads_labels(config))
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "model.architecture is a model of %s, which continues no text: --task needs a language "
+            "model",
+            train_config_reads_pictures(config) ? "pictures" : "labelled texts");
+    return train_config_check("", config, TRAIN_MODEL | TRAIN_TRAINING, err);
+}
+
+int eval_task_run(struct run *run, const struct restore_source *source, const struct command_task *asked,
+                  bool json, struct muster_error *err)
+{
+    FILE *out = json ? console_take_output(err) : stdout;
+    if (!out)
+        return -1;
+    run->task = mem_calloc(1, sizeof *run->task);
+    int result = run->task ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for a task");
+    if (!result) {
+        run->task->asked = asked;
+        result = evaluate_task(run, source, json, out, err);
+    }
+    task_run_close(run);
     if (json)
         (void)fclose(out); /* it was flushed */
     return result;

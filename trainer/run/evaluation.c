@@ -205,6 +205,47 @@ int evaluation_now(struct run *run, struct muster_error *err)
     return 0;
 }
 
+/* The bytes of the tokens of so many targets, of which -1 counts nothing. */
+static double bytes_of_targets(struct tokenizer *tokenizer, const int32_t *targets, int64_t count)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t bytes = targets[i] < 0 ? 0 : tokenizer_bytes(tokenizer, targets[i]);
+        sum = bytes < 0 ? NAN : sum + (double)bytes;
+    }
+    return sum;
+}
+
+int evaluation_bytes(struct run *run, double *bytes, struct muster_error *err)
+{
+    const struct evaluation *e = run->evaluation;
+    const struct train_batch batch = train_config_batch(&run->config, run->rank, run->world_size);
+    const int64_t at_once = e->passes_at_once * run->config.micro_batch * batch.ranks;
+    struct muster_error unread = {0};
+    *bytes = NAN;
+    if (inputs_classify(run->inputs) || !inputs_have_text(run->inputs))
+        return 0;
+    GUARD(guard_tokenizer) struct tokenizer *tokenizer = inputs_tokenizer(run->inputs, NULL, &unread);
+    double sum = 0;
+    int64_t rows = tokenizer ? 0 : -1;
+    for (int64_t first = 0, pass = 0; first < e->last.samples && rows >= 0;
+         first += at_once, pass += e->passes_at_once) {
+        rows = read_rows(run, pass, &unread);
+        if (rows > 0)
+            sum += bytes_of_targets(tokenizer, e->arrays[1], rows * run->config.sequence_length);
+    }
+    if (muster_world_agree(run->world, rows < 0 ? -1 : 0, err) < 0) {
+        if (unread.code)
+            *err = unread;
+        return -1;
+    }
+    sum *= (double)batch.ranks / run->world_size; /* ranks with the same samples count once together */
+    if (muster_trainer_reduce(run->trainer, &sum, 1, err) < 0)
+        return -1;
+    *bytes = sum > 0 ? sum : NAN;
+    return 0;
+}
+
 int evaluation_step(struct run *run, int64_t step, bool *keep, struct muster_error *err)
 {
     struct evaluation_figures *f = &run->evaluation->last;

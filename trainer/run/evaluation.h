@@ -24,6 +24,9 @@ void evaluation_close(struct run *run);
 int evaluation_step(struct run *run, int64_t step, bool *keep, struct muster_error *err);
 /* Collective: evaluates, with no consequence. */
 int evaluation_now(struct run *run, struct muster_error *err);
+/* Collective: the bytes of text of all targets that count in an evaluation; NaN: the samples are no texts, or
+ * the tokenizer has no bytes for a token. */
+int evaluation_bytes(struct run *run, double *bytes, struct muster_error *err);
 /* Whether evaluations end the training here; the same on every rank. */
 bool evaluation_ends(const struct run *run);
 /* The figures; ns 0 before the first evaluation. */

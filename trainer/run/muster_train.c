@@ -175,12 +175,14 @@ static int run_verb(struct run *run, const struct command *command, bool *refuse
     const enum command_verb verb = command->verb;
     const int open = verb == COMMAND_GENERATE   ? generate_settings(&run->config, err)
                      : verb == COMMAND_QUANTIZE ? quantize_settings(&run->config, &command->quantize, err)
+                     : command->task.kind       ? task_settings(&run->config, err)
                                                 : eval_settings(&run->config, err);
     *refused = open < 0;
     if (*refused)
         return -1;
     return verb == COMMAND_GENERATE   ? generate_run(run, &source, &command->draw, command->json, err)
            : verb == COMMAND_QUANTIZE ? quantize_run(run, &source, &command->quantize, command->json, err)
+           : command->task.kind       ? eval_task_run(run, &source, &command->task, command->json, err)
                                       : eval_run(run, &source, command->json, err);
 }
 

@@ -34,6 +34,12 @@ int restore_run(struct run *run, const struct restore_source *source,
 int eval_settings(struct train_config *config, struct muster_error *err);
 int eval_run(struct run *run, const struct restore_source *source, bool json, struct muster_error *err);
 
+/* muster-train eval --task, in the same way. */
+struct command_task;
+int task_settings(const struct train_config *config, struct muster_error *err);
+int eval_task_run(struct run *run, const struct restore_source *source, const struct command_task *asked,
+                  bool json, struct muster_error *err);
+
 /* generate.c: muster-train generate, in the same way. */
 struct command_draw;
 int generate_settings(const struct train_config *config, struct muster_error *err);

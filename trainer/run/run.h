@@ -40,6 +40,7 @@ struct run {
     struct progress progress;        /* train.c opens it, run_steps.c moves it */
     struct inputs *inputs;           /* train.c, or the command; NULL: none are open */
     struct evaluation *evaluation;   /* evaluation.c */
+    struct task_run *task;           /* eval.c; NULL: no task is evaluated */
     struct checkpoints *checkpoints; /* checkpoints.c */
     struct stages *stages;           /* stages.c; NULL: no training in stages */
     struct stop *stop;               /* stop.c; NULL: nothing is listened for */

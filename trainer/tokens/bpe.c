@@ -439,6 +439,23 @@ static int bpe_decode(void *self, const int32_t *tokens, size_t count, struct bu
     return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory for the text of %zu tokens", count) : 0;
 }
 
+static int64_t bpe_bytes(void *self, int32_t token)
+{
+    const struct bpe *bpe = self;
+    size_t length = 0;
+    const char *text = vocabulary_text(&bpe->words, token, &length);
+    if (bpe->model != BPE_MERGES || bpe->prefix || bpe->suffix)
+        return -1;
+    if (!text) /* an added token, or an id without a token */
+        return vocabulary_text(&bpe->all, token, &length) ? (int64_t)length : 0;
+    if (!bpe->by_chars)
+        return (int64_t)length;
+    int64_t bytes = 0;
+    for (size_t at = 0; at < length; bytes++) /* a mark is a blank */
+        at += normalize_is_mark(text + at, length - at) ? NORMALIZE_MARK_BYTES : 1;
+    return bpe->byte_fallback && length == 6 && !memcmp(text, "<0x", 3) ? 1 : bytes;
+}
+
 static void bpe_destroy_self(void *self)
 {
     bpe_destroy(self);
@@ -480,6 +497,6 @@ static int32_t bpe_find(const void *self, const char *text)
     {                                                                                                        \
         .kind = (name), .destroy = bpe_destroy_self, .vocabulary = bpe_vocabulary, .special = bpe_special,   \
         .find = bpe_find, .cut = bpe_cut, .encode = bpe_encode, .add = bpe_add_companion,                    \
-        .finish_added = finish_added, .decode = bpe_decode                                                   \
+        .finish_added = finish_added, .decode = bpe_decode, .bytes = bpe_bytes                               \
     }
 const struct tokenizer_ops bpe_ops = BPE_OPS("byte-level BPE"), wordpiece_ops = BPE_OPS("WordPiece");

@@ -102,6 +102,8 @@ struct tokenizer_ops {
     /* All ids are inside of the vocabulary. */
     int (*decode)(void *self, const int32_t *tokens, size_t count, struct buffer *out,
                   struct muster_error *err);
+    /* See tokenizer_bytes; the id is inside of the vocabulary. */
+    int64_t (*bytes)(void *self, int32_t token);
 };
 
 /* An opened tokenizer; its owner calls destroy(self). */

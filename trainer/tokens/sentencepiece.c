@@ -226,6 +226,17 @@ static int sentencepiece_decode(void *self, const int32_t *tokens, size_t count,
     return 0;
 }
 
+static int64_t sentencepiece_bytes(void *self, int32_t token)
+{
+    const struct sentencepiece *s = self;
+    scope_buffer text = {0};
+    size_t length = 0;
+    if (vocabulary_text(&s->extra, token, &length))
+        return (int64_t)length;
+    /* with `every_piece` the blank in front of a piece is left out */
+    return s->every_piece || decode_piece(s, false, &token, 1, &text, NULL) < 0 ? -1 : (int64_t)text.length;
+}
+
 static const struct tokenizer_ops ops = {.kind = "sentencepiece",
                                          .destroy = sentencepiece_destroy,
                                          .vocabulary = sentencepiece_vocabulary,
@@ -234,7 +245,8 @@ static const struct tokenizer_ops ops = {.kind = "sentencepiece",
                                          .encode = sentencepiece_encode,
                                          .add = sentencepiece_add,
                                          .finish_added = sentencepiece_finish_added,
-                                         .decode = sentencepiece_decode};
+                                         .decode = sentencepiece_decode,
+                                         .bytes = sentencepiece_bytes};
 
 int sentencepiece_tokenizer_open(const char *path, bool every_piece, struct tokenizer_opened *out,
                                  struct muster_error *err)

@@ -88,6 +88,13 @@ static int bytes_decode(void *self, const int32_t *tokens, size_t count, struct 
     return 0;
 }
 
+static int64_t bytes_bytes(void *self, int32_t token)
+{
+    (void)self;
+    (void)token;
+    return 1;
+}
+
 static const struct tokenizer_ops bytes_ops = {.kind = "bytes",
                                                .destroy = bytes_destroy,
                                                .vocabulary = bytes_vocabulary,
@@ -95,7 +102,8 @@ static const struct tokenizer_ops bytes_ops = {.kind = "bytes",
                                                .find = bytes_find,
                                                .cut = bytes_cut,
                                                .encode = bytes_encode,
-                                               .decode = bytes_decode};
+                                               .decode = bytes_decode,
+                                               .bytes = bytes_bytes};
 
 static int bytes_open(struct tokenizer_opened *out)
 {
@@ -322,6 +330,14 @@ struct tokenizer_special tokenizer_special(const struct tokenizer *tokenizer)
 int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *text)
 {
     return tokenizer->opened.ops->find(tokenizer->opened.self, text);
+}
+
+int64_t tokenizer_bytes(struct tokenizer *tokenizer, int32_t token)
+{
+    if (token < 0 || token >= tokenizer_vocabulary(tokenizer) || token == tokenizer->special.bos ||
+        token == tokenizer->special.eos)
+        return 0;
+    return tokenizer->opened.ops->bytes(tokenizer->opened.self, token);
 }
 
 uint64_t tokenizer_fingerprint(const struct tokenizer *tokenizer)

@@ -97,6 +97,9 @@ int64_t tokenizer_vocabulary(const struct tokenizer *tokenizer);
 struct tokenizer_special tokenizer_special(const struct tokenizer *tokenizer);
 /* The id of the token with this text ("<|endoftext|>"); TOKEN_NONE: there is no such token. */
 int32_t tokenizer_find(const struct tokenizer *tokenizer, const char *text);
+/* Bytes of a text that this token stands for, 0 for the tokens that begin and end a document; -1: the text of
+ * a token of this kind depends on its neighbours. */
+int64_t tokenizer_bytes(struct tokenizer *tokenizer, int32_t token);
 /* Two tokenizers with the same fingerprint give the same ids for every text. */
 uint64_t tokenizer_fingerprint(const struct tokenizer *tokenizer);
 

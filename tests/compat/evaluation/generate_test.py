@@ -1,5 +1,5 @@
 """`muster-train generate` against transformers: greedy text of a GPT-2 and of two Llamas that muster-train has trained and exported, with a
-tokenizer of `tokenizers` next to them: the same prompt tokens, the same drawn tokens, the same text.
+tokenizer of `tokenizers` next to them: the same prompt tokens, the same drawn tokens, the same text. Then `eval --task` (tasks.py).
 
 The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch or transformers the test is skipped
 (exit 77), without transformers never in CI."""
@@ -22,6 +22,7 @@ if importlib.util.find_spec("transformers") is None:
         sys.exit("transformers is not there, and in CI this test must run")
     torch_python.skip(f"{sys.executable} has no transformers")
 os.environ["HF_HUB_OFFLINE"] = "1"
+import tasks  # noqa: E402
 import tokenizers  # noqa: E402
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM  # noqa: E402
 
@@ -101,12 +102,17 @@ def compare(name, folder, tokenizer):
         drawn += len(theirs)
         ended += ours["ended"]
     print(f"{name}: {drawn} tokens behind {len(PROMPTS)} prompts are those of transformers")
+    return model
 
 
 def main():
     with tempfile.TemporaryDirectory(prefix="muster generate ") as base:
         for name in MODELS:
-            compare(name, *trained(pathlib.Path(base), name))
+            folder, tokenizer = trained(pathlib.Path(base), name)
+            model = compare(name, folder, tokenizer)
+            if name != "llama":
+                tasks.compare_tasks(name, folder, tokenizer, model, run, pathlib.Path(base))
+                tasks.compare_bytes(name, folder, run, pathlib.Path(base))
 
 
 if __name__ == "__main__":
