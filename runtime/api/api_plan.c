@@ -25,8 +25,7 @@ static int format_plan(const struct muster_trainer *t, const struct plan *plan, 
     return result || format == MUSTER_PLAN_SUMMARY ? result : plan_dump(&t->model, plan, out);
 }
 
-/* Work memory depends on the kernels of the settings' device; no device is opened. */
-static int take_sizes(struct muster_trainer *t, struct muster_error *err)
+int api_plan_sizes(struct muster_trainer *t, struct muster_error *err)
 {
     struct device_chosen chosen;
     if (t->config.device == DEVICE_CUDA) { /* a GPU need not be here */
@@ -64,7 +63,7 @@ static int with_plan(struct muster_model *model, int32_t world_size, const char 
     struct plan plan;
     if (world_size < 1)
         return error_set(err, MUSTER_E_INVALID, "a plan of %d ranks: must be 1 at least", world_size);
-    int result = api_prepare(&t, model, settings, &place, err) || take_sizes(&t, err) ? -1 : 0;
+    int result = api_prepare(&t, model, settings, &place, err) || api_plan_sizes(&t, err) ? -1 : 0;
     if (!result && !(result = plan_build(&t.model, &t.plan, &plan, err))) {
         if (out && format_plan(&t, &plan, format, out) < 0)
             result = error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");

@@ -50,7 +50,7 @@ struct muster_trainer {
     struct model model; /* the shared one's, with parameters and layers of its own: settings mark them */
     struct train_config config;
     struct plan_options plan;
-    struct pipe_table table; /* of a file of calls (mesh.schedule); zeroed: none */
+    struct pipe_table table; /* from the file of mesh.schedule; zeroed: none */
     struct trainer *trainer;
     struct api_found_device found;
     struct comm_chosen comm;
@@ -110,6 +110,8 @@ struct train_batch api_batch(const struct muster_trainer *trainer);
 int api_prepare(struct muster_trainer *trainer, struct muster_model *model, const char *const *settings,
                 const struct train_place *place, struct muster_error *err);
 void api_release(struct muster_trainer *trainer);
+/* Work memory depends on the kernels of the settings' device; no device is opened. */
+int api_plan_sizes(struct muster_trainer *trainer, struct muster_error *err);
 
 /* ---- api_device.c: each rank finds a device, and all choose one ---- */
 

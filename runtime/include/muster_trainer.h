@@ -65,6 +65,25 @@ MUSTER_API int muster_plan_predict(struct muster_model *model, int32_t world_siz
                                    const char *const *settings, struct muster_prediction *prediction,
                                    struct muster_error *err);
 
+/* A machine to suggest a mesh for; it need not be this one. */
+struct muster_machine {
+    uint32_t size; /* sizeof(struct muster_machine), set by the caller */
+    int32_t world_size;
+    int32_t ranks_per_node; /* 0: all on one node */
+    uint32_t reserved;      /* 0 */
+    int64_t memory; /* bytes that a rank may use; 0: training.memory_limit, else its share of a node like this
+                       one */
+    double link_bytes_s, link_latency_s; /* of a node's line to the others; 0, 0: 1.25e9 and 50e-6 */
+};
+/* The ten fastest meshes for the model and training.global_batch, by the times of ordinary cores: pipeline,
+ * schedule, strategy, micro-batch and recomputation, whatever the settings have for them. Each was planned
+ * stage by stage, fits and cannot wait for ever. The text has each as YAML, or is a JSON object of schema
+ * "muster-suggest-1" (format MUSTER_PLAN_JSON), cut as that of muster_plan_text. Returns the length of the
+ * whole text, or -1; MUSTER_E_LIMIT where no mesh fits. */
+MUSTER_API int64_t muster_plan_suggest(struct muster_model *model, const struct muster_machine *machine,
+                                       const char *const *settings, int32_t format, char *text, int64_t size,
+                                       struct muster_error *err);
+
 /* ---- steps ---- */
 
 struct muster_result {

@@ -77,6 +77,96 @@ static double received_bytes(const struct plan *plan, const struct schedule_op *
     return op->comm.kind == COMM_ALL_REDUCE ? 2 * bytes * (ranks - 1) / ranks : bytes;
 }
 
+/* ---- nodes ---- */
+
+/* How the ranks of an operation lie on nodes, as the plan's own rank sees it. */
+struct node_span {
+    int nodes;  /* that have ranks of it */
+    int groups; /* operations of the same kind at once on a node, by other ranks of the stage */
+    int places; /* nodes with ranks of the stage */
+};
+
+static int member_rank(const struct plan *plan, const struct schedule_op *op, int place)
+{
+    const struct plan_options *o = &plan->options;
+    uint64_t stages = op->axis == AXIS_TIED ? plan->groups[op->group].stages : 0;
+    for (int i = 0; stages && i < place; i++)
+        stages &= stages - 1;
+    return stages ? mesh_line_rank(o->mesh, AXIS_PIPELINE, o->rank, __builtin_ctzll(stages))
+                  : mesh_line_rank(o->mesh, op->axis, o->rank, place);
+}
+
+static struct node_span find_node_span(const struct plan *plan, const struct schedule_op *op,
+                                       int ranks_per_node)
+{
+    const struct plan_options *o = &plan->options;
+    const int of_stage = mesh_size(o->mesh) / o->mesh.side[SIDE_PIPELINE],
+              here = of_stage < ranks_per_node ? of_stage : ranks_per_node, own = o->rank / ranks_per_node;
+    const bool pair = op->comm.kind == COMM_SEND || op->comm.kind == COMM_RECV;
+    const int size = plan_comm_line(plan, op).size;
+    struct node_span span = {1, 1, (of_stage + ranks_per_node - 1) / ranks_per_node};
+    int together = 0, last = -1;
+    if (pair) {
+        span.nodes = 1 + (member_rank(plan, op, op->comm.root) / ranks_per_node != own);
+        span.groups = here;
+        return span;
+    }
+    span.nodes = 0;
+    for (int i = 0; i < size; i++) {
+        const int node = member_rank(plan, op, i) / ranks_per_node;
+        span.nodes += node != last; /* ranks of a line grow */
+        together += node == own;
+        last = node;
+    }
+    span.groups = together && here > together ? here / together : 1;
+    return span;
+}
+
+/* Bytes that an operation, and those next to it, bring to one node from other nodes. */
+static double bytes_to_node(const struct plan *plan, const struct schedule_op *op,
+                            const struct node_span *span)
+{
+    const double bytes = (double)op->comm.count * dtype_size(op->comm.dtype) * span->groups,
+                 others = (span->nodes - 1.0) / span->nodes;
+    if (op->comm.kind == COMM_ALL_GATHER || op->comm.kind == COMM_REDUCE_SCATTER)
+        return bytes * plan_comm_line(plan, op).size * others;
+    return op->comm.kind == COMM_ALL_REDUCE ? 2 * bytes * others : span->nodes > 1 ? bytes : 0;
+}
+
+/* Spans by axis, found once: they do not depend on the operation otherwise. */
+struct node_spans {
+    int ranks_per_node;
+    bool known[AXIS_COUNT];
+    struct node_span span[AXIS_COUNT];
+};
+
+static struct node_span find_span(struct node_spans *spans, const struct plan *plan,
+                                  const struct schedule_op *op)
+{
+    const bool alike = op->axis != AXIS_TIED && op->axis != AXIS_PIPELINE;
+    if (!alike || !spans->known[op->axis]) {
+        spans->known[op->axis] = true;
+        spans->span[op->axis] = find_node_span(plan, op, spans->ranks_per_node);
+    }
+    return spans->span[op->axis];
+}
+
+double plan_node_bytes(const struct plan *plan, const struct plan_rates *rates)
+{
+    struct node_spans spans = {.ranks_per_node = rates->ranks_per_node};
+    double bytes = 0;
+    for (int i = 0; spans.ranks_per_node && i < plan->op_count; i++) {
+        const struct schedule_op *op = &plan->ops[i];
+        if (op->kind != OP_COMM || op->comm.kind == COMM_SEND) /* counted where it is received */
+            continue;
+        const struct node_span span = find_span(&spans, plan, op);
+        bytes += bytes_to_node(plan, op, &span) * span.places;
+    }
+    return bytes;
+}
+
+/* ---- other operations ---- */
+
 /* Bytes of the operation's elements in the layers' dtype. */
 static double element_bytes(const struct plan *plan, const struct schedule_op *op)
 {
@@ -110,8 +200,22 @@ static double layer_seconds(const struct model *model, const struct schedule_op 
     return layer_passes(model, op) * (layer->flops / rates->flops + layer->bytes / rates->memory);
 }
 
+static double comm_seconds(const struct plan *plan, const struct schedule_op *op,
+                           const struct plan_rates *rates, struct node_spans *spans)
+{
+    const double inside = line_seconds(&rates->comm[op->comm.kind], received_bytes(plan, op));
+    if (!spans->ranks_per_node)
+        return inside;
+    const struct node_span span = find_span(spans, plan, op);
+    const bool pair = op->comm.kind == COMM_SEND || op->comm.kind == COMM_RECV;
+    if (span.nodes == 1)
+        return inside;
+    return line_seconds(&rates->link, bytes_to_node(plan, op, &span)) + (pair ? 0 : inside);
+}
+
 static double op_seconds(const struct model *model, const struct plan *plan, const struct schedule_op *op,
-                         const struct layer_cost *layers, const struct plan_rates *rates)
+                         const struct layer_cost *layers, const struct plan_rates *rates,
+                         struct node_spans *spans)
 {
     double seconds;
     if (op->when == WHEN_DENSE) /* only before compression.start */
@@ -119,7 +223,7 @@ static double op_seconds(const struct model *model, const struct plan *plan, con
     if (op->kind == OP_FORWARD || op->kind == OP_BACKWARD)
         seconds = layer_seconds(model, op, &layers[op->layer], rates);
     else if (op->kind == OP_COMM)
-        seconds = line_seconds(&rates->comm[op->comm.kind], received_bytes(plan, op));
+        seconds = comm_seconds(plan, op, rates, spans);
     else if (narrows(plan, op))
         seconds = line_seconds(&rates->cast_narrow, element_bytes(plan, op));
     else
@@ -211,10 +315,11 @@ int plan_op_seconds(const struct model *model, const struct plan *plan, const st
                     double *seconds, struct muster_error *err)
 {
     scope_free struct layer_cost *layers = describe_layers(model, &plan->options, err);
+    struct node_spans spans = {.ranks_per_node = rates->ranks_per_node};
     if (!layers)
         return -1;
     for (int i = 0; i < plan->op_count; i++)
-        seconds[i] = op_seconds(model, plan, &plan->ops[i], layers, rates);
+        seconds[i] = op_seconds(model, plan, &plan->ops[i], layers, rates, &spans);
     return 0;
 }
 

@@ -27,6 +27,10 @@ struct plan_rates {
      * memory */
     const struct plan_layer_times *layers;
     bool cores_shared; /* collectives take the cores of compute: nothing overlaps */
+    /* With several nodes: ranks of each, and a node's line to the others, which its ranks share; 0: one node.
+     * What goes between nodes takes this line's time after that within the nodes. */
+    int ranks_per_node;
+    struct plan_line link;
 };
 /* Rates of ordinary cores, to compare plans with each other; this machine's rates differ. */
 struct plan_rates plan_rates_nominal(int threads);
@@ -48,6 +52,9 @@ int plan_op_seconds(const struct model *model, const struct plan *plan, const st
 /* Predicts a step in the middle of a run, which begins with the gathers of the step before. */
 int plan_predict(const struct model *model, const struct plan *plan, const struct plan_rates *rates,
                  struct plan_cost *cost, struct muster_error *err);
+
+/* Bytes that all nodes receive from other nodes in a step, for the ranks of this plan's stage. */
+double plan_node_bytes(const struct plan *plan, const struct plan_rates *rates);
 
 /* Least work of a step: its matrix products, and the bytes that operations outside of layers read and write
  * (optimizer, norms, casts, copies). Other bytes of layers can be in caches, and collectives overlap the

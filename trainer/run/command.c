@@ -120,6 +120,38 @@ static int take_count(const char *name, const char *text, int64_t least, int64_t
                          (long long)most);
 }
 
+static int take_nodes(struct command *command, char *text)
+{
+    return take_count("--nodes", text, 1, 1 << 20, &command->nodes);
+}
+
+static int take_ranks_per_node(struct command *command, char *text)
+{
+    return take_count("--ranks-per-node", text, 1, 1 << 16, &command->ranks_per_node);
+}
+
+static int take_memory(struct command *command, char *text)
+{
+    return text_bytes(text, &command->memory) && command->memory > 0
+               ? 0
+               : command_error("--memory: '%s' is no size of a rank's memory, such as 80G", text);
+}
+
+/* "25G,10": bytes a second, microseconds. */
+static int take_link(struct command *command, char *text)
+{
+    int64_t bytes;
+    const char *comma = strchr(text, ',');
+    scope_free char *first = mem_strndup(text, comma ? (size_t)(comma - text) : 0);
+    if (!comma || !first || !text_bytes(first, &bytes) || bytes < 1 ||
+        !text_double(comma + 1, &command->link_latency_s) || command->link_latency_s < 0)
+        return command_error("--link: '%s' is not BYTES/S,US of a node's line to the others, such as 25G,10",
+                             text);
+    command->link_bytes_s = (double)bytes;
+    command->link_latency_s *= 1e-6;
+    return 0;
+}
+
 static int take_max_tokens(struct command *command, char *text)
 {
     return take_count("--max-tokens", text, 1, 1 << 24, &command->draw.tokens);
@@ -214,6 +246,11 @@ static const struct own_option {
 } own_options[] = {
     {"--plan", NULL, offsetof(struct command, plan), OF(COMMAND_TRAIN)},
     {"--predict", NULL, offsetof(struct command, predict), OF(COMMAND_TRAIN)},
+    {"--suggest", NULL, offsetof(struct command, suggest), OF(COMMAND_TRAIN)},
+    {"--nodes", take_nodes, 0, OF(COMMAND_TRAIN)},
+    {"--ranks-per-node", take_ranks_per_node, 0, OF(COMMAND_TRAIN)},
+    {"--memory", take_memory, 0, OF(COMMAND_TRAIN)},
+    {"--link", take_link, 0, OF(COMMAND_TRAIN)},
     {"--verbose", NULL, offsetof(struct command, verbose), 0},
     {"--output=json", NULL, offsetof(struct command, json), 0},
     {"--print-config", NULL, offsetof(struct command, print_config), 0},
@@ -404,13 +441,44 @@ static int check_verb(const struct command *command)
     return 0;
 }
 
-static int check_command(const struct command *command)
+/* Fills the world that --nodes and --ranks-per-node describe. */
+static int check_machine(struct command *command)
 {
+    const bool describes =
+        command->nodes || command->ranks_per_node || command->memory || command->link_bytes_s > 0;
+    if (describes && !command->suggest)
+        return command_error("--nodes, --ranks-per-node, --memory and --link go with --suggest");
+    if (command->suggest && (command->plan || command->print_config))
+        return command_error("--suggest, --plan and --print-config: one of them");
+    if (command->nodes && command->ranks_per_node && command->world_size &&
+        command->world_size != command->nodes * command->ranks_per_node)
+        return command_error("--nodes %lld x --ranks-per-node %lld are not --world-size %lld",
+                             (long long)command->nodes, (long long)command->ranks_per_node,
+                             (long long)command->world_size);
+    if (command->nodes && !command->ranks_per_node && command->world_size % command->nodes)
+        return command_error("--world-size %lld is no multiple of --nodes %lld",
+                             (long long)command->world_size, (long long)command->nodes);
+    if (command->nodes && !command->ranks_per_node && !command->world_size)
+        return command_error("--nodes needs --ranks-per-node or --world-size");
+    if (command->nodes && command->ranks_per_node)
+        command->world_size = command->nodes * command->ranks_per_node;
+    else if (command->nodes)
+        command->ranks_per_node = command->world_size / command->nodes;
+    if (command->world_size > 1 << 20)
+        return command_error("%lld ranks are described; use at most %d", (long long)command->world_size,
+                             1 << 20);
+    return 0;
+}
+
+static int check_command(struct command *command)
+{
+    if (check_machine(command) < 0)
+        return -1;
     if (command->verb != COMMAND_TRAIN)
         return check_verb(command);
-    const bool shows = command->plan || command->print_config;
+    const bool shows = command->plan || command->print_config || command->suggest;
     if (command->world_size && !shows)
-        return command_error("--world-size goes with --plan and --print-config");
+        return command_error("--world-size goes with --plan, --suggest and --print-config");
     if (command->plan && command->print_config)
         return command_error("--plan and --print-config: one of the two");
     if (command->predict && !command->plan)

@@ -67,7 +67,11 @@ struct command {
     struct command_draw draw;
     struct command_task task;
     struct command_quantize quantize;
-    int64_t world_size; /* for --plan; 0: the current world */
+    int64_t world_size; /* for --plan and --suggest; 0: the current world */
+    bool suggest;
+    /* The machine of --suggest; 0: as this one, or usual. memory: bytes of a rank; link: bytes/s, seconds. */
+    int64_t nodes, ranks_per_node, memory;
+    double link_bytes_s, link_latency_s;
 };
 
 /* Reads argv into command. An error is printed to standard error. */

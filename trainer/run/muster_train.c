@@ -28,6 +28,8 @@
 #include "trainer/run/stages.h"
 #include "trainer/run/stop.h"
 
+enum { SUGGESTIONS_SIZE = 1 << 14 }; /* ten of them are shorter */
+
 static int print_plan_of(struct run *run, const char *const *settings, const struct command *command,
                          int32_t format, struct muster_error *err)
 {
@@ -49,6 +51,23 @@ static int print_plan_of(struct run *run, const char *const *settings, const str
     return muster_plan_fits(run->model, world_size, settings, err);
 }
 
+static int print_suggestions(struct run *run, const char *const *settings, const struct command *command,
+                             int32_t format, struct muster_error *err)
+{
+    const struct muster_machine machine = {.size = sizeof machine,
+                                           .world_size = command->world_size ? (int)command->world_size : 1,
+                                           .ranks_per_node = (int)command->ranks_per_node,
+                                           .memory = command->memory,
+                                           .link_bytes_s = command->link_bytes_s,
+                                           .link_latency_s = command->link_latency_s};
+    scope_free char *text = mem_calloc(SUGGESTIONS_SIZE, 1);
+    if (!text)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to print suggestions");
+    if (muster_plan_suggest(run->model, &machine, settings, format, text, SUGGESTIONS_SIZE, err) < 0)
+        return -1;
+    return fputs(text, stdout) < 0 || fflush(stdout) ? error_errno(err, "cannot print suggestions") : 0;
+}
+
 static int print_one_plan(struct run *run, const struct command *command, struct muster_error *err)
 {
     const int32_t format = command->json      ? MUSTER_PLAN_JSON
@@ -57,7 +76,9 @@ static int print_one_plan(struct run *run, const struct command *command, struct
     char **texts = run_open_model(run, err) < 0 ? NULL : train_settings_texts(&run->config, "training");
     const int result = !run->model ? -1
                        : !texts    ? error_set(err, MUSTER_E_NOMEM, "no memory for the settings")
-                                   : print_plan_of(run, (const char *const *)texts, command, format, err);
+                       : command->suggest
+                           ? print_suggestions(run, (const char *const *)texts, command, format, err)
+                           : print_plan_of(run, (const char *const *)texts, command, format, err);
     train_settings_free(texts);
     return result;
 }
@@ -134,7 +155,7 @@ static int read_settings(struct run *run, const struct command *command, struct 
 {
     struct world_place place = {.size = 1, .local_size = 1};
     char note[WORLD_ALONE_NOTE] = "";
-    const bool opens_no_world = command->plan || command->print_config;
+    const bool opens_no_world = command->plan || command->print_config || command->suggest;
     if (world_place_read(from_environment, NULL, &place, err) < 0) {
         if (!opens_no_world)
             return -1;
@@ -193,7 +214,7 @@ static int run_command(struct run *run, const struct command *command, bool *ref
     if (futex_check(err) < 0)
         return -1;
     int result = read_settings(run, command, &settings, err);
-    *refused = result < 0 && !command->plan && !command->print_config;
+    *refused = result < 0 && !command->plan && !command->print_config && !command->suggest;
     if (!result && command->print_config) {
         result = print_settings(&settings, command->json, err);
     } else if (!result) {
@@ -202,7 +223,8 @@ static int run_command(struct run *run, const struct command *command, bool *ref
         if (command->verb != COMMAND_TRAIN)
             result = run_verb(run, command, refused, err);
         else
-            result = command->plan ? print_plan(run, command, err) : run_training(run, command->json, err);
+            result = command->plan || command->suggest ? print_plan(run, command, err)
+                                                       : run_training(run, command->json, err);
     }
     formats_free(&settings);
     return result;

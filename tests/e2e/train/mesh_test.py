@@ -54,7 +54,8 @@ class Mesh(unittest.TestCase):
                   "data": {"path": str(self.base / "text"), "tokenizer": "bytes", "validation_share": 0.1}} | sections
         path = self.base / "run.yaml"
         path.write_text(json.dumps(config))
-        return [MUSTER, "run", f"--nproc-per-node={ranks}", "--max-restarts=0", "--", TRAIN, *words, path]
+        late = [word for word in words if word.endswith(".yaml")]  # a later file replaces settings
+        return [MUSTER, "run", f"--nproc-per-node={ranks}", "--max-restarts=0", "--", TRAIN, *[word for word in words if word not in late], path, *late]
 
     def run_on(self, ranks, mesh, *words, fails=False, **settings):
         done = subprocess.run(self.command(ranks, mesh, *words, **settings), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
@@ -151,6 +152,20 @@ class Mesh(unittest.TestCase):
             with self.subTest(mesh=mesh):
                 training = {"global_batch": 1} if mesh.get("schedule") in ("split.csv", "vee.csv") else {}
                 self.assertIn(says, self.run_on(ranks, mesh, fails=True, training=training))
+
+    def test_suggested_meshes_are_pasted_and_trained(self):
+        self.command(4, {"pipeline": 3}, training={"strategy": "HYBRID_SHARD", "replicas": 2, "micro_batch": 8})  # what is set is left aside
+        suggest = [TRAIN, "run.yaml", "--suggest", "--nodes", "2", "--ranks-per-node", "2", "--link", "1M,1000"]
+        text, data = (subprocess.run(suggest + more, capture_output=True, text=True, cwd=self.base, timeout=LIMIT, check=True).stdout for more in ([], ["--output=json"]))
+        found = json.loads(data)
+        blocks = re.findall(r"# (\d+): step (\S+) s, idle (\S+)%, (.*) a rank of the largest stage, (.*) between nodes\n(mesh: .*\ntraining: .*)\n", text)
+        self.assertEqual((len(blocks), len(found["suggestions"]), found["schema"]), (10, 10, "muster-suggest-1"))
+        self.assertEqual([block[0] for block in blocks], [str(i + 1) for i in range(10)])
+        staged = [block[5] for block in blocks if "schedule" in block[5]]
+        self.assertTrue(staged, text)
+        for yaml in {blocks[0][5], *staged[:1], *[one for one in staged if "chunks" in one][:1]}:
+            (self.base / "fast.yaml").write_text(yaml)
+            self.assertIn("step 6/6", self.run_on(4, {}, "fast.yaml", training={"evaluate_every": 0}))
 
     def test_a_schedule_is_proved_without_a_model(self):
         for name, code, says in (("looped.csv", 0, "looped.csv: 2 ranks, 4 parts (a loop), 8 micro-batches, 64 calls: nothing waits for ever; idle 5.9%"),
