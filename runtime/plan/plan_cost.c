@@ -157,7 +157,8 @@ double plan_node_bytes(const struct plan *plan, const struct plan_rates *rates)
     double bytes = 0;
     for (int i = 0; spans.ranks_per_node && i < plan->op_count; i++) {
         const struct schedule_op *op = &plan->ops[i];
-        if (op->kind != OP_COMM || op->comm.kind == COMM_SEND) /* counted where it is received */
+        if (op->kind != OP_COMM || op->when == WHEN_DENSE ||
+            op->comm.kind == COMM_SEND) /* counted where received */
             continue;
         const struct node_span span = find_span(&spans, plan, op);
         bytes += bytes_to_node(plan, op, &span) * span.places;
