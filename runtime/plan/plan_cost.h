@@ -28,7 +28,8 @@ struct plan_rates {
     const struct plan_layer_times *layers;
     bool cores_shared; /* collectives take the cores of compute: nothing overlaps */
     /* With several nodes: ranks of each, and a node's line to the others, which its ranks share; 0: one node.
-     * What goes between nodes takes this line's time after that within the nodes. */
+     * Bytes between nodes take the time of this line, then the time of a
+     * collective within nodes. */
     int ranks_per_node;
     struct plan_line link;
 };

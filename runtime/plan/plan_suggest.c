@@ -37,7 +37,7 @@ struct suggest_search {
     const struct suggest_request *request;
     struct mesh_candidate *list;
     int count, capacity;
-    struct layer_seconds seconds; /* of the last size */
+    struct layer_seconds seconds; /* for the size that was needed last */
     uint64_t *seen;               /* [param_count] room for measure_parts */
     struct suggest_result *result;
     int64_t smallest;            /* bytes of the smallest planned mesh; 0: none */
@@ -250,7 +250,7 @@ static int list_batches(struct suggest_search *s, int batch)
               most = s->model->layer_count < PIPE_PARTS ? s->model->layer_count : PIPE_PARTS;
     for (int stages = 1; stages <= most && stages <= world; stages++) {
         const int data = world / stages;
-        const int64_t all = (s->request->global_batch + data - 1) / data; /* of a rank in a step */
+        const int64_t all = (s->request->global_batch + data - 1) / data; /* samples of one rank in a step */
         const bool power = (batch & (batch - 1)) == 0;
         struct plan_options o = *s->base;
         if (world % stages || batch > all || (!power && batch != all) || data > s->request->global_batch)

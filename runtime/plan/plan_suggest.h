@@ -15,9 +15,9 @@ struct suggest_request {
     bool exhaustive;                /* plans every mesh, also meshes that cannot be among the fastest */
 };
 struct suggestion {
-    struct plan_options options; /* of rank 0 */
+    struct plan_options options; /* rank 0's */
     double step_s, idle;
-    int64_t bytes;     /* of a rank of the largest stage */
+    int64_t bytes;     /* size of one rank in the largest stage */
     double node_bytes; /* received by all nodes from other nodes in a step */
 };
 struct suggest_result {
@@ -29,8 +29,9 @@ struct suggest_result {
     int stuck, above_bound;
 };
 
-/* base: the options of every mesh, but for what is tried. Changes the parts of the model's layers. A mesh
- * that cannot be planned is passed over. MUSTER_E_LIMIT: no mesh fits, with the bytes of the smallest. */
+/* base: the options of every mesh, but for those that the search tries. Changes the parts of the model's
+ * layers. A mesh that cannot be planned is passed over. MUSTER_E_LIMIT: no mesh fits, with the bytes of the
+ * smallest. */
 int plan_suggest(struct model *model, const struct plan_options *base, const struct suggest_request *request,
                  struct suggest_result *result, struct muster_error *err);
 
