@@ -9,11 +9,8 @@
 #include "trainer/data/documents.h"
 #include "trainer/data/token_file.h"
 
-#define TO_LINES                                                                                             \
-    "write its rows as lines of JSON, such as pandas.read_parquet(FILE).to_json(OUT, orient='records', "     \
-    "lines=True)"
-#define TO_LINES2 "write its rows as lines of JSON, such as datasets.Dataset.from_file(FILE).to_json(OUT)"
-#define UNPACK    "unpack it"
+#define TO_LINES "write its rows as lines of JSON, such as datasets.Dataset.from_file(FILE).to_json(OUT)"
+#define UNPACK   "unpack it"
 
 /* The first row that matches counts. */
 static const struct signature {
@@ -23,9 +20,9 @@ static const struct signature {
     const char *what, *advice;
 } signatures[] = {
     {0, "PAR1", 4, "Parquet", TO_LINES},
-    {0, "ARROW1", 6, "Arrow", TO_LINES2},
-    {0, "\xFF\xFF\xFF\xFF", 4, "Arrow", TO_LINES2},
-    {0, "FEA1", 4, "Feather", TO_LINES2},
+    {0, "ARROW1", 6, "Arrow", TO_LINES},
+    {0, "\xFF\xFF\xFF\xFF", 4, "Arrow", TO_LINES},
+    {0, "FEA1", 4, "Feather of version 1", TO_LINES},
     {0, "\x1F\x8B", 2, CONTENT_PACKED " gzip", UNPACK},
     {0, "\x28\xB5\x2F\xFD", 4, CONTENT_PACKED " zstd", UNPACK},
     {0, "PK\x03\x04", 4, "a ZIP archive", "unpack it"},
@@ -109,7 +106,10 @@ struct content content_of(const char *start, size_t length, bool whole)
     for (int i = 0; i < SIGNATURES; i++) {
         const struct signature *s = &signatures[i];
         if (length >= s->at + s->length && !memcmp(start + s->at, s->bytes, s->length))
-            return (struct content){CONTENT_OTHER, s->what, s->advice};
+            return (struct content){!strcmp(s->what, "Parquet") ? CONTENT_PARQUET
+                                    : !strcmp(s->what, "Arrow") ? CONTENT_ARROW
+                                                                : CONTENT_OTHER,
+                                    s->what, s->advice};
     }
     /* Pickles of Python begin with a protocol from 2 to 5; older protocols look like text. */
     if (length > 2 && (unsigned char)start[0] == 0x80 && start[1] >= 2 && start[1] <= 5 && start[2])

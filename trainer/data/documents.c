@@ -277,6 +277,70 @@ static int read_table(const struct documents_options *o, const struct walk_file 
     return result < 0 ? error_wrap(err, "%s", file->path) : 0;
 }
 
+/* ---- a table of columns ---- */
+
+struct columns *documents_open_columns(const struct walk_file *file, const struct mapping *text,
+                                       const char *const *names, struct muster_error *err)
+{
+    const struct columns_options options = {text->data, text->length, names};
+    return file->kind == WALK_PARQUET ? columns_open_parquet(&options, err)
+                                      : columns_open_arrow(&options, err);
+}
+
+static bool holds_records(const struct documents_options *o, const struct columns *columns)
+{
+    return columns_have(columns, o->text_key) ||
+           (columns_have(columns, DOCUMENTS_PROMPT) && columns_have(columns, DOCUMENTS_COMPLETION)) ||
+           (o->chat && (columns_have(columns, "messages") || columns_have(columns, "conversations") ||
+                        columns_have(columns, "conversation") ||
+                        (columns_have(columns, "instruction") && columns_have(columns, "output"))));
+}
+
+static int read_column_rows(const struct documents_options *o, struct columns *columns,
+                            const struct mapping *text, struct token_sink *sink, struct muster_error *err)
+{
+    json_t *row;
+    int found;
+    if (!holds_records(o, columns))
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "no column '%s' (data.text_key), 'messages' or 'conversations', and none 'prompt' and "
+            "'completion' or 'instruction' and 'output'; the columns are: %.300s",
+            o->text_key, columns_names(columns));
+    for (int64_t number = 1; (found = columns_next(columns, &row, err)) != 0; number++) {
+        if (found < 0)
+            return error_wrap(err, "row %lld", (long long)number);
+        GUARD(guard_json) json_t *record = row;
+        if (add_record(o, record, sink, err) < 0)
+            return error_wrap(err, "row %lld", (long long)number);
+    }
+    mapping_release(text, 0, text->length);
+    report_bytes(o, text->length);
+    return 0;
+}
+
+static int read_columns(const struct documents_options *o, const struct walk_file *file,
+                        const struct mapping *text, struct token_sink *sink, struct muster_error *err)
+{
+    const char *const names[] = {o->text_key,
+                                 DOCUMENTS_PROMPT,
+                                 DOCUMENTS_COMPLETION,
+                                 "messages",
+                                 "conversations",
+                                 "conversation",
+                                 "instruction",
+                                 "output",
+                                 "input",
+                                 "system",
+                                 "history",
+                                 "tools",
+                                 "chat_template_kwargs",
+                                 NULL};
+    GUARD(guard_columns) struct columns *columns = documents_open_columns(file, text, names, err);
+    return !columns || read_column_rows(o, columns, text, sink, err) < 0 ? error_wrap(err, "%s", file->path)
+                                                                         : 0;
+}
+
 int documents_read(const struct documents_options *options, const struct walk_file *file,
                    struct token_sink *sink, struct muster_error *err)
 {
@@ -298,6 +362,9 @@ int documents_read(const struct documents_options *options, const struct walk_fi
     case WALK_COMMAS:
     case WALK_TABS:
         return read_table(options, file, &text, sink, err);
+    case WALK_PARQUET:
+    case WALK_ARROW:
+        return read_columns(options, file, &text, sink, err);
     case WALK_TEXT:
     case WALK_TOKENS:
         break;

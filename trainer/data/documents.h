@@ -3,6 +3,8 @@
 #ifndef MUSTER_TRAINER_DATA_DOCUMENTS_H
 #define MUSTER_TRAINER_DATA_DOCUMENTS_H
 
+#include "trainer/columns/columns.h"
+#include "trainer/data/mapping.h"
 #include "trainer/data/token_cache.h"
 #include "trainer/data/walk.h"
 #include "trainer/tokens/tokenizer.h"
@@ -24,6 +26,10 @@ struct documents_options {
 /* Adds the documents of one file. Errors name the file and the line. */
 int documents_read(const struct documents_options *options, const struct walk_file *file,
                    struct token_sink *sink, struct muster_error *err);
+
+/* Opens a table of columns; text: the file. Errors name a table without any of the names (ended by NULL). */
+struct columns *documents_open_columns(const struct walk_file *file, const struct mapping *text,
+                                       const char *const *names, struct muster_error *err);
 
 /* Whether a line of JSON lines is empty: only blanks, tabs, carriage returns and NUL bytes. Pure. */
 bool documents_is_blank(const char *line, size_t length);

@@ -227,7 +227,11 @@ static int add_file(struct walk *walk, const char *path, const struct stat *stat
         return named ? 0 : leave_out(walk, path, "empty", NULL, err);
     if (shard)
         return keep_file(walk, path, WALK_TOKENS, status, &looked, err);
-    if (content->kind == CONTENT_OTHER && !named_so)
+    const bool columns = content->kind == CONTENT_PARQUET || content->kind == CONTENT_ARROW;
+    if (columns && !walk->by_name)
+        return keep_file(walk, path, content->kind == CONTENT_PARQUET ? WALK_PARQUET : WALK_ARROW, status,
+                         &looked, err);
+    if ((columns || content->kind == CONTENT_OTHER) && !named_so)
         what = content->what;
     else if (content->kind == CONTENT_SHARD && !named_so)
         what = "a token shard whose name does not end in .bin";

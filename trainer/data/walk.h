@@ -17,6 +17,8 @@ enum walk_kind {
     WALK_ARRAY,  /* a JSON array of objects or texts */
     WALK_COMMAS, /* .csv: a table whose first row names the columns */
     WALK_TABS,   /* .tsv: the same, with tabs */
+    WALK_PARQUET,
+    WALK_ARROW, /* a file or a stream */
 };
 
 struct walk_file {
@@ -68,12 +70,14 @@ enum content_kind {
     CONTENT_OBJECT, /* a JSON object over several lines */
     CONTENT_ARRAY,  /* a JSON array of objects or texts */
     CONTENT_SHARD,  /* llm.c's tokens */
-    CONTENT_OTHER,  /* any other kind; see what and advice */
+    CONTENT_PARQUET,
+    CONTENT_ARROW,
+    CONTENT_OTHER, /* any other kind; see what and advice */
 };
 
 struct content {
     enum content_kind kind;
-    const char *what;   /* CONTENT_OTHER: "Parquet", "compressed by gzip", ... */
+    const char *what;   /* CONTENT_OTHER and the two before: "Parquet", "compressed by gzip", ... */
     const char *advice; /* a clause for the user; NULL: none */
 };
 

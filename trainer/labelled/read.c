@@ -231,6 +231,24 @@ static int read_array(const struct labelled_read *r, const char *data, size_t le
     return found < 0 ? error_wrap(err, "line %lld", (long long)array.line) : 0;
 }
 
+static int read_columns(const struct labelled_read *r, const struct walk_file *file, const char *data,
+                        size_t length, struct label_names *names, struct token_sink *sink,
+                        struct muster_error *err)
+{
+    const char *const keys[] = {r->text_key, r->label_key, NULL};
+    GUARD(guard_columns)
+    struct columns *columns = documents_open_columns(file, &(struct mapping){data, length}, keys, err);
+    json_t *row;
+    int found = columns ? 1 : -1;
+    for (int64_t number = 1; found > 0 && (found = columns_next(columns, &row, err)) > 0; number++) {
+        GUARD(guard_json) json_t *record = row;
+        if (read_record(r, record, names, sink, err) < 0)
+            return error_wrap(err, "row %lld of a table with the columns %.200s", (long long)number,
+                              columns_names(columns));
+    }
+    return found;
+}
+
 int labelled_read_table(const struct labelled_read *r, const struct walk_file *file, const char *data,
                         size_t length, struct label_names *names, struct token_sink *sink,
                         struct muster_error *err)
@@ -238,7 +256,9 @@ int labelled_read_table(const struct labelled_read *r, const struct walk_file *f
     const size_t mark = text_byte_order_mark(data, length);
     struct csv csv = {.data = data + mark, .length = length - mark, .tabs = file->kind == WALK_TABS};
     int result;
-    if (file->kind == WALK_ARRAY)
+    if (file->kind == WALK_PARQUET || file->kind == WALK_ARROW)
+        result = read_columns(r, file, data, length, names, sink, err);
+    else if (file->kind == WALK_ARRAY)
         result = read_array(r, data, length, names, sink, err);
     else if (file->kind == WALK_LINES)
         result = read_lines(r, csv.data, csv.length, names, sink, err);

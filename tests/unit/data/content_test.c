@@ -119,9 +119,9 @@ static const struct {
      "!no column 'text' (data.text_key), and none 'prompt' and 'completion' or 'instruction' and 'output'; "
      "the first row has: body, n"},
     {"a.csv", "text,n\nx\n", 0, "!line 2: 1 columns, and the first row has 2"},
-    {"a.txt", "PAR1\x15\x00", 6, "!is Parquet, not a text: write its rows as lines of JSON"},
-    {"a.jsonl", "ARROW1\x00\x00", 8, "!is Arrow"},
-    {"a.arrow", "\xFF\xFF\xFF\xFF\x10\x00", 6, "!is Arrow"},
+    {"a.txt", "PAR1\x15\x00", 6, "!a.txt: the file is damaged or cut off: it does not begin as Parquet"},
+    {"a.jsonl", "ARROW1\x00\x00", 8, "!a.jsonl: the file is damaged or cut off"},
+    {"a.arrow", "\xFF\xFF\xFF\xFF\x10\x00", 6, "!a.arrow: the file is damaged or cut off"},
     {"a.jsonl.gz",
      "\x1F\x8B\x08\x00\x00\x00\x00\x00\x02\x03\xAB\x56\x2A\x49\xAD\x28\x51\xB2\x52\x50\x4A\x54\xAA\xE5\xAA"
      "\x86\xF3\x92\x80\x3C\x00\x3D\xBD\xE6\x10\x1C\x00\x00\x00",
@@ -147,7 +147,7 @@ static const struct {
     {"a.gz",
      "\x1F\x8B\x08\x00\x00\x00\x00\x00\x02\x03\x0B\x70\x0C\x32\x14\x65\x00\x00\x37\x76\xC7\xAB\x06\x00\x00"
      "\x00",
-     26, "!is Parquet"},
+     26, "!a.gz: the file is damaged or cut off: it does not begin as Parquet"},
     {"a.jsonl.gz",
      "\x1F\x8B\x08\x00\x00\x00\x00\x00\x02\x03\xAB\x56\x2A\x49\xAD\x28\x51\xB2\x52\x50\x4A\x54\xAA\xE5\xAA"
      "\x86\xF3\x92\x80\x3C",
