@@ -317,7 +317,7 @@ static json_t *struct_at(const struct arrow *a, int field, int64_t row, struct m
          child = a->schema.field[child].next) {
         const struct arrow_field *f = &a->schema.field[child];
         json_t *value = row < a->array[child].length ? arrow_value(a, child, row, err) : NULL;
-        scope_free char *key = value ? mem_strndup(f->name ? f->name : "", f->name_length) : NULL;
+        scope_free char *key = value ? mem_strndup(f->name, f->name_length) : NULL;
         if (!key || json_object_set_new(object, key, value) < 0) {
             if (value && !key)
                 json_decref(value);
@@ -345,7 +345,7 @@ static json_t *indexed_at(const struct arrow *a, int field, int64_t row, struct 
         return NULL;
     }
     (void)error_set(err, MUSTER_E_UNSUPPORTED, "the column '%.*s' has a dictionary of another type than text",
-                    (int)(f->name_length < 60 ? f->name_length : 60), f->name ? f->name : "");
+                    (int)(f->name_length < 60 ? f->name_length : 60), f->name);
     return NULL;
 }
 
@@ -405,7 +405,7 @@ static json_t *arrow_value(const struct arrow *a, int field, int64_t row, struct
         break;
     default:
         (void)error_set(err, MUSTER_E_UNSUPPORTED, "the column '%.*s' of Arrow's type %d is not read",
-                        (int)(f->name_length < 60 ? f->name_length : 60), f->name ? f->name : "", f->type);
+                        (int)(f->name_length < 60 ? f->name_length : 60), f->name, f->type);
         return NULL;
     }
     if (!value)

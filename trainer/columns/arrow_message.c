@@ -145,7 +145,7 @@ static int read_arrow_fields(const struct flat *f, size_t vector, size_t count, 
             return error_set(err, MUSTER_E_NOMEM, "no memory for a schema");
         out->field = grown;
         const int at = out->fields++;
-        struct arrow_field read = {.type = (int)flat_int(f, field, 2, 1, 0)};
+        struct arrow_field read = {.name = "", .type = (int)flat_int(f, field, 2, 1, 0)};
         if (name && flat_read(f, name, 4, &bytes) && bytes <= f->length - name - 4) {
             read.name = f->data + name + 4;
             read.name_length = bytes;

@@ -211,7 +211,7 @@ bool parquet_read_page(struct cursor *c, struct parquet_page *out)
 static bool read_field(struct cursor *c, struct parquet_field *out)
 {
     int id = 0, type;
-    *out = (struct parquet_field){.type = -1, .converted = -1, .leaf = -1};
+    *out = (struct parquet_field){.name = "", .type = -1, .converted = -1, .leaf = -1};
     while (thrift_field(c, &id, &type)) {
         const unsigned char *name;
         int32_t *to = id == 1   ? &out->type
