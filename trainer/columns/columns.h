@@ -9,13 +9,13 @@
 #ifndef MUSTER_TRAINER_COLUMNS_COLUMNS_H
 #define MUSTER_TRAINER_COLUMNS_COLUMNS_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "proto/base/guard.h"
 #include "proto/include/muster_error.h"
+#include "proto/json/json_text.h"
 
 struct columns;
 
