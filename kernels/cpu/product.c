@@ -8,7 +8,7 @@
 #include <cblas.h>
 #include <stdint.h>
 
-#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/onednn/onednn.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/team.h"
 #include "kernels/narrow.h"

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "kernels/cpu/onednn.h"
+#include "kernels/cpu/onednn/onednn.h"
 #include "proto/base/error.h"
 
 #ifdef CPU_HAVE_X86_VARIANTS

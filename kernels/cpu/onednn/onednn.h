@@ -1,6 +1,6 @@
 /* onednn.h - matrix products by oneDNN (libdnnl), which is loaded where it is wanted. */
-#ifndef MUSTER_KERNELS_CPU_ONEDNN_H
-#define MUSTER_KERNELS_CPU_ONEDNN_H
+#ifndef MUSTER_KERNELS_CPU_ONEDNN_ONEDNN_H
+#define MUSTER_KERNELS_CPU_ONEDNN_ONEDNN_H
 
 #include <stdbool.h>
 #include <stdint.h>

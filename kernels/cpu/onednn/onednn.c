@@ -1,0 +1,132 @@
+/* onednn.c - see onednn.h.
+ *
+ * A primitive is machine code for one shape; making one takes up to a millisecond. They are kept by shape in
+ * a table that only grows: a run has a few dozen shapes. A shape that finds the table full is refused. */
+#include "kernels/cpu/onednn/onednn.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cpu/onednn/onednn_abi.h"
+#include "proto/base/error.h"
+
+static pthread_once_t open_once = PTHREAD_ONCE_INIT;
+static struct muster_error open_error;
+static const struct onednn_abi *abi;
+static char text[64];
+static bool bf16;
+
+static void name_library(void)
+{
+    static const struct {
+        unsigned isa;
+        const char *name;
+    } names[] = {
+#define ONEDNN_ISA_ROW(isa, name) {isa, name},
+        ONEDNN_ISAS(ONEDNN_ISA_ROW)};
+    const unsigned isa = abi->isa();
+    const char *name = "other";
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if ((isa & names[i].isa) == names[i].isa)
+            name = names[i].name;
+    bf16 = (isa & ONEDNN_ISA_BF16) == ONEDNN_ISA_BF16;
+    if (bf16 && isa & ~(unsigned)ONEDNN_ISA_BF16 & ONEDNN_ISA_TILES)
+        name = "avx512_core_amx";
+    int major, minor, patch;
+    abi->version(&major, &minor, &patch);
+    (void)snprintf(text, sizeof text, "oneDNN %d.%d.%d, %s", major, minor, patch, name); /* fits */
+}
+
+/* The newer one first. Its error is the one to report: any system can install it. */
+static void open_once_only(void)
+{
+    struct muster_error older = {0};
+    const struct onednn_abi *const all[] = {&onednn_v3, &onednn_v2};
+    struct muster_error *const errors[] = {&open_error, &older};
+    for (int i = 0; i < 2 && !abi; i++)
+        if (all[i]->open(errors[i]) == 0)
+            abi = all[i];
+    if (abi)
+        name_library();
+}
+
+int onednn_open(struct muster_error *err)
+{
+    (void)pthread_once(&open_once, open_once_only); /* cannot fail: both arguments are valid */
+    if (abi)
+        return 0;
+    if (err)
+        *err = open_error;
+    return -1;
+}
+
+bool onednn_has_bf16(void)
+{
+    return bf16;
+}
+
+const char *onednn_text(void)
+{
+    return text;
+}
+
+bool onednn_f32(bool a_transposed, bool b_transposed, int rows, int columns, int depth, const float *a,
+                int a_stride, const float *b, int b_stride, float beta, float *out, int out_stride)
+{
+    return !(*abi->sgemm)(a_transposed ? 'T' : 'N', b_transposed ? 'T' : 'N', rows, columns, depth, 1.0f, a,
+                          a_stride, b, b_stride, beta, out, out_stride);
+}
+
+/* ---- primitives by shape ---- */
+
+struct kept {
+    struct onednn_shape shape;
+    const void *made;
+};
+
+enum { KEPT_LIMIT = 512 };
+static struct kept kept[KEPT_LIMIT];
+static _Atomic(int) kept_count;
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static const void *find_kept(const struct onednn_shape *s)
+{
+    const int count = atomic_load_explicit(&kept_count, memory_order_acquire);
+    for (int i = 0; i < count; i++)
+        if (!memcmp(&kept[i].shape, s, sizeof *s))
+            return kept[i].made;
+    return NULL;
+}
+
+/* NULL: the library refused, or the table is full. */
+static const void *find_or_make(const struct onednn_shape *s)
+{
+    const void *found = find_kept(s);
+    if (found)
+        return found;
+    (void)pthread_mutex_lock(&kept_lock); /* cannot fail: a static mutex, never locked twice */
+    const int count = atomic_load(&kept_count);
+    found = find_kept(s);
+    if (!found && count < KEPT_LIMIT && (found = abi->make(s))) {
+        kept[count] = (struct kept){*s, found};
+        atomic_store_explicit(&kept_count, count + 1, memory_order_release);
+    }
+    (void)pthread_mutex_unlock(&kept_lock);
+    return found;
+}
+
+bool onednn_bf16(bool a_transposed, bool b_transposed, int rows, int columns, int depth, const uint16_t *a,
+                 int a_stride, const uint16_t *b, int b_stride, float beta, float *out, int out_stride)
+{
+    const struct onednn_shape shape = {rows,
+                                       columns,
+                                       depth,
+                                       a_stride,
+                                       b_stride,
+                                       out_stride,
+                                       (a_transposed ? 1 : 0) | (b_transposed ? 2 : 0) | (beta != 0 ? 4 : 0)};
+    const void *made = find_or_make(&shape);
+    return made && abi->run(made, a, b, out);
+}

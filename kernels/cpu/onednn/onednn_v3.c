@@ -1,0 +1,176 @@
+/* onednn_v3.c - libdnnl.so.3. All of its types are opaque, so that no header is needed: the few numbers below
+ * are part of its binary interface. */
+#include <stddef.h>
+
+#include "kernels/cpu/onednn/onednn_abi.h"
+#include "proto/base/error.h"
+#include "proto/base/library.h"
+#include "proto/base/mem.h"
+
+enum {
+    CPU = 1,
+    IN_ORDER = 1,
+    TYPE_BF16 = 2,
+    TYPE_F32 = 3,
+    TYPE_UNCHANGED = 0,
+    SOURCE = 1,
+    TARGET = 17,
+    WEIGHTS = 33
+};
+enum { DIMENSIONS_LIMIT = 12 };
+
+struct version {
+    int major, minor, patch;
+    const char *hash;
+    unsigned cpu_runtime, gpu_runtime;
+};
+struct argument {
+    int number;
+    void *memory;
+};
+typedef const int64_t dimensions[DIMENSIONS_LIMIT];
+
+static struct {
+    const struct version *(*version)(void);
+    int (*isa)(void);
+    onednn_sgemm *sgemm;
+    int (*engine_create)(void **engine, int kind, size_t index);
+    int (*stream_create)(void **stream, void *engine, unsigned flags);
+    int (*describe)(void **memory, int count, dimensions sizes, int type, dimensions strides);
+    int (*describe_end)(void *memory);
+    int (*memory_create)(void **memory, const void *described, void *engine, void *data);
+    int (*memory_destroy)(void *memory);
+    int (*attributes_create)(void **attributes);
+    int (*attributes_destroy)(void *attributes);
+    int (*attributes_set)(void *attributes, const void *after);
+    int (*after_create)(void **after);
+    int (*after_destroy)(void *after);
+    int (*after_sum)(void *after, float scale, int32_t zero, int type);
+    int (*product_create)(void **product, void *engine, const void *a, const void *b, const void *bias,
+                          const void *out, const void *attributes);
+    int (*product_destroy)(void *product);
+    int (*primitive_create)(void **primitive, const void *product);
+    int (*primitive_execute)(const void *primitive, void *stream, int count,
+                             const struct argument *arguments);
+} dnnl;
+
+struct made {
+    void *a, *b, *out, *primitive; /* descriptions of memory, and the code */
+};
+
+static void *engine, *stream; /* a CPU stream has no state: all threads use it */
+
+#define ROW(symbol, member)                                                                                  \
+    {                                                                                                        \
+        .name = symbol, .slot = offsetof(__typeof__(dnnl), member)                                           \
+    }
+
+static int onednn3_open(struct muster_error *err)
+{
+    static const struct library_function functions[] = {
+        ROW("dnnl_version", version),
+        ROW("dnnl_get_effective_cpu_isa", isa),
+        ROW("dnnl_sgemm", sgemm),
+        ROW("dnnl_engine_create", engine_create),
+        ROW("dnnl_stream_create", stream_create),
+        ROW("dnnl_memory_desc_create_with_strides", describe),
+        ROW("dnnl_memory_desc_destroy", describe_end),
+        ROW("dnnl_memory_create", memory_create),
+        ROW("dnnl_memory_destroy", memory_destroy),
+        ROW("dnnl_primitive_attr_create", attributes_create),
+        ROW("dnnl_primitive_attr_destroy", attributes_destroy),
+        ROW("dnnl_primitive_attr_set_post_ops", attributes_set),
+        ROW("dnnl_post_ops_create", after_create),
+        ROW("dnnl_post_ops_destroy", after_destroy),
+        ROW("dnnl_post_ops_append_sum", after_sum),
+        ROW("dnnl_matmul_primitive_desc_create", product_create),
+        ROW("dnnl_primitive_desc_destroy", product_destroy),
+        ROW("dnnl_primitive_create", primitive_create),
+        ROW("dnnl_primitive_execute", primitive_execute),
+    };
+    static const struct library library = {
+        .file = "libdnnl.so.3",
+        .needs = "products by oneDNN need libdnnl (Debian: libdnnl3 or libdnnl2)",
+        .functions = functions,
+        .count = sizeof functions / sizeof *functions};
+    if (library_load(&library, &dnnl, NULL, err))
+        return -1;
+    return dnnl.engine_create(&engine, CPU, 0) || dnnl.stream_create(&stream, engine, IN_ORDER)
+               ? error_set(err, MUSTER_E_UNSUPPORTED, "oneDNN finds no CPU to compute on")
+               : 0;
+}
+
+static void onednn3_version(int *major, int *minor, int *patch)
+{
+    const struct version *version = dnnl.version();
+    *major = version->major;
+    *minor = version->minor;
+    *patch = version->patch;
+}
+
+static unsigned onednn3_isa(void)
+{
+    return (unsigned)dnnl.isa();
+}
+
+static int describe_all(const struct onednn_shape *s, struct made *m)
+{
+    dimensions a = {s->rows, s->depth}, b = {s->depth, s->columns}, out = {s->rows, s->columns};
+    dimensions a_strides = {s->flags & 1 ? 1 : s->a_stride, s->flags & 1 ? s->a_stride : 1};
+    dimensions b_strides = {s->flags & 2 ? 1 : s->b_stride, s->flags & 2 ? s->b_stride : 1};
+    dimensions out_strides = {s->out_stride, 1};
+    return dnnl.describe(&m->a, 2, a, TYPE_BF16, a_strides) ||
+                   dnnl.describe(&m->b, 2, b, TYPE_BF16, b_strides) ||
+                   dnnl.describe(&m->out, 2, out, TYPE_F32, out_strides)
+               ? -1
+               : 0;
+}
+
+static int make_code(const struct onednn_shape *s, struct made *m)
+{
+    void *attributes = NULL, *after = NULL, *product = NULL;
+    int failed = describe_all(s, m) || dnnl.attributes_create(&attributes);
+    if (!failed && s->flags & 4)
+        failed = dnnl.after_create(&after) || dnnl.after_sum(after, 1, 0, TYPE_UNCHANGED) ||
+                 dnnl.attributes_set(attributes, after);
+    failed = failed || dnnl.product_create(&product, engine, m->a, m->b, NULL, m->out, attributes) ||
+             dnnl.primitive_create(&m->primitive, product);
+    if (product)
+        (void)dnnl.product_destroy(product); /* fails for NULL alone, as those below */
+    if (after)
+        (void)dnnl.after_destroy(after);
+    if (attributes)
+        (void)dnnl.attributes_destroy(attributes);
+    return failed ? -1 : 0;
+}
+
+static void *onednn3_make(const struct onednn_shape *shape)
+{
+    struct made *m = mem_calloc(1, sizeof *m);
+    if (!m || !make_code(shape, m))
+        return m;
+    void *const described[] = {m->a, m->b, m->out};
+    for (int i = 0; i < 3; i++)
+        if (described[i])
+            (void)dnnl.describe_end(described[i]); /* fails for NULL alone */
+    mem_free(m);
+    return NULL;
+}
+
+static bool onednn3_run(const void *made, const uint16_t *a, const uint16_t *b, float *out)
+{
+    const struct made *m = made;
+    void *memory[3] = {NULL, NULL, NULL};
+    bool done = !dnnl.memory_create(&memory[0], m->a, engine, (void *)(uintptr_t)a) &&
+                !dnnl.memory_create(&memory[1], m->b, engine, (void *)(uintptr_t)b) &&
+                !dnnl.memory_create(&memory[2], m->out, engine, out);
+    const struct argument arguments[] = {{SOURCE, memory[0]}, {WEIGHTS, memory[1]}, {TARGET, memory[2]}};
+    done = done && !dnnl.primitive_execute(m->primitive, stream, 3, arguments);
+    for (int i = 0; i < 3; i++)
+        if (memory[i])
+            (void)dnnl.memory_destroy(memory[i]); /* fails for NULL alone */
+    return done;
+}
+
+const struct onednn_abi onednn_v3 = {onednn3_open, onednn3_version, onednn3_isa,
+                                     onednn3_make, onednn3_run,     &dnnl.sgemm};
