@@ -125,7 +125,7 @@ def linked(build, entry, folder, planted, before):
     if "script" in entry:
         return None, {"MUSTER_BUILD": str(build.folder), "MUSTER_TRAIN_PROGRAM": str(folder / "linked")}
     if "links" not in entry:
-        return folder / "linked", {}
+        return folder / "linked", {"MUSTER_CUDA_MODULE": str(build.folder / "tests/gpu/lib/libmuster_cuda.so")}
     return build.folder / "tests" / entry["program"], {"MUSTER_CUDA_MODULE": str(folder / "linked")}
 
 
