@@ -132,6 +132,7 @@ struct train_config {
     int64_t mesh_pipeline; /* stages */
     char *mesh_schedule;   /* name of a pipe_schedule, or a file of calls */
     int64_t mesh_chunks;   /* parts a stage; 0: as the schedule has */
+    bool mesh_spare;       /* ranks that are left wait */
     char **mesh_cut;       /* layers that begin stages, or "auto" or "even" alone; NULL: auto */
     /* model */
     char *model_path; /* files of parameters; "": values are drawn */

@@ -48,6 +48,7 @@ static const char *const elsewhere[] = {
     "mesh.pipeline", /* the fingerprint tells of it */
     "mesh.schedule",
     "mesh.chunks",
+    "mesh.spare",
     "mesh.cut",
 };
 /* Settings that determine the order of the samples. */

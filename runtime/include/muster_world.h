@@ -157,6 +157,12 @@ MUSTER_API int muster_world_broadcast(struct muster_world *world, void *data, in
 MUSTER_API struct muster_world *muster_world_split(struct muster_world *world, int32_t color, int32_t key,
                                                    struct muster_error *err);
 
+/* For ranks without work, which wait until the others are done: a rank that has work calls muster_world_end
+ * once, at its end; muster_world_ended is 1 on every rank from then on, and 0 if that has not happened within
+ * wait_ns nanoseconds. Not collective. world NULL, or a world of one: 1. -1: the store has gone. */
+MUSTER_API int muster_world_end(struct muster_world *world, struct muster_error *err);
+MUSTER_API int muster_world_ended(struct muster_world *world, int64_t wait_ns, struct muster_error *err);
+
 #ifdef __cplusplus
 }
 #endif

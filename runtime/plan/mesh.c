@@ -137,11 +137,13 @@ static int reject_pipeline(int64_t pipeline, int world_size, struct muster_error
             "mesh: pipeline %lld needs a multiple of %lld ranks, and the world has %d: use %lld, or a "
             "smaller mesh.pipeline",
             (long long)pipeline, (long long)pipeline, world_size, (long long)pipeline);
+    const long long left = world_size - below;
     return error_set(
         err, MUSTER_E_INVALID,
-        "mesh: pipeline %lld needs a multiple of %lld ranks, and the world has %d: use %lld or %lld",
-        (long long)pipeline, (long long)pipeline, world_size, (long long)below,
-        (long long)(below + pipeline));
+        "mesh: pipeline %lld needs a multiple of %lld ranks, and the world has %d: use %lld or %lld, or "
+        "mesh.spare: true (%lld rank%s would wait)",
+        (long long)pipeline, (long long)pipeline, world_size, (long long)below, (long long)(below + pipeline),
+        left, left == 1 ? "" : "s");
 }
 
 int mesh_choose(const struct mesh_wish *wish, struct mesh *mesh, struct muster_error *err)

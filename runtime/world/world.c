@@ -239,6 +239,26 @@ int muster_world_agree(struct muster_world *world, int32_t failed, struct muster
     return agree(&options, failed, err);
 }
 
+static const char end_key[] = "work-ended";
+
+int muster_world_end(struct muster_world *world, struct muster_error *err)
+{
+    const struct kv_store *store = world ? world_store(world) : NULL;
+    return store ? store->set(store->ctx, end_key, "1", 1, err) : 0;
+}
+
+int muster_world_ended(struct muster_world *world, int64_t wait_ns, struct muster_error *err)
+{
+    const struct kv_store *store = world ? world_store(world) : NULL;
+    struct muster_error local = {0};
+    scope_buffer nothing = {0};
+    if (!store || !store->get(store->ctx, end_key, &nothing, wait_ns, &local))
+        return 1;
+    if (local.code == MUSTER_E_TIMEOUT)
+        return 0;
+    return error_set(err, local.code, "waiting for the ranks that have work: %s", local.text);
+}
+
 /* ---- collectives ---- */
 
 static int run_collective(struct muster_world *world, const struct comm_op *op, void *data,

@@ -102,6 +102,12 @@ static int take_accumulation(struct key_walk *walk, const char *shown, const str
     return key_keep(walk, ASSIGN_ACCUMULATION, entry->value, shown, 1, 1e9);
 }
 
+static int take_chunks(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
+{
+    walk->assign->wants_batch = true;
+    return key_keep(walk, ASSIGN_CHUNKS, entry->value, shown, 1, 1 << 16);
+}
+
 static int take_betas(struct key_walk *walk, const char *shown, const struct tree_entry *entry)
 {
     return key_betas(walk, shown, entry->value);

@@ -23,6 +23,7 @@ struct assign_weak {
 /* Numbers that become settings only when all files are read. */
 enum assign_number_kind {
     ASSIGN_ACCUMULATION,     /* micro-batches of a step */
+    ASSIGN_CHUNKS,           /* parts that a rank's batch goes through a pipeline in */
     ASSIGN_WARMUP_RATIO,     /* share of all steps */
     ASSIGN_WARMUP_MIN_RATIO, /* share of the learning rate */
     ASSIGN_MIN_RATIO,        /* the same, at the end */

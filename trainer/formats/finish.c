@@ -31,6 +31,13 @@ static int set_real(struct assign *a, const char *key, double value, const char 
 
 /* ---- batches ---- */
 
+/* Ranks with samples of their own: the stages of a pipeline have the same ones. */
+static int sample_ranks(const struct assign *a)
+{
+    const int64_t stages = a->config->mesh_pipeline;
+    return stages > 1 && stages <= a->world_size ? (int)(a->world_size / stages) : a->world_size;
+}
+
 static int say_batch(struct assign *a, const struct batch_sizes *given, const struct batch_sizes *taken)
 {
     return assign_note(
@@ -38,7 +45,7 @@ static int say_batch(struct assign *a, const struct batch_sizes *given, const st
         "%s: %lld micro-batches a step do not fit: a batch of %lld is %lld micro-batches of %lld "
         "on %d ranks, which is taken (training.strict_batch: true makes it an error)",
         a->numbers[ASSIGN_ACCUMULATION].place, (long long)given->accumulation, (long long)taken->total,
-        (long long)taken->accumulation, (long long)taken->micro, a->world_size);
+        (long long)taken->accumulation, (long long)taken->micro, sample_ranks(a));
 }
 
 /* The source of a size: the total's place, or else the micro-batch's, or else the accumulation's. */
@@ -48,6 +55,19 @@ static const char *batch_place(const struct assign *a)
     const char *micro = assign_place(a, "training.micro_batch");
     const char *accumulation = a->numbers[ASSIGN_ACCUMULATION].place;
     return *total ? total : *micro ? micro : accumulation ? accumulation : "the configuration";
+}
+
+/* GPipe's chunks: a rank's batch is cut into so many micro-batches. */
+static int finish_chunks(struct assign *a, int64_t batch)
+{
+    const struct assign_number *chunks = &a->numbers[ASSIGN_CHUNKS];
+    const int64_t count = chunks->place ? (int64_t)chunks->value : 1;
+    if (!chunks->place || assign_overridden(a, "training.micro_batch"))
+        return 0;
+    if (batch % count)
+        return error_set(a->err, MUSTER_E_INVALID, "%s: %lld chunks do not divide a rank's batch of %lld",
+                         chunks->place, (long long)count, (long long)batch);
+    return set_whole(a, "training.micro_batch", (double)(batch / count), chunks->place);
 }
 
 static int finish_batch(struct assign *a)
@@ -65,16 +85,17 @@ static int finish_batch(struct assign *a)
                    : 0;
     if (a->trainer && !total && !micro)
         sizes.micro = TRAINER_BATCH;
-    if (batch_complete(&sizes, a->world_size, a->config->strict_batch, &changed, a->err) < 0)
+    if (batch_complete(&sizes, sample_ranks(a), a->config->strict_batch, &changed, a->err) < 0)
         return error_wrap(a->err, "%s", batch_place(a));
     if (changed && say_batch(a, &given, &sizes) < 0)
         return -1;
     if (!total &&
         set_whole(a, "training.global_batch", (double)sizes.total, "micro-batch x accumulation x ranks") < 0)
         return -1;
-    return micro ? 0
-                 : set_whole(a, "training.micro_batch", (double)sizes.micro,
-                             given.total ? "batch / (accumulation x ranks)" : "the Trainer's default");
+    if (!micro && set_whole(a, "training.micro_batch", (double)sizes.micro,
+                            given.total ? "batch / (accumulation x ranks)" : "the Trainer's default") < 0)
+        return -1;
+    return finish_chunks(a, sizes.micro);
 }
 
 /* ---- shares of other values ---- */

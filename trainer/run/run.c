@@ -69,6 +69,41 @@ int run_open_world(struct run *run, struct muster_error *err)
     return 0;
 }
 
+/* The launcher sees a rank that lives, and whose steps it need not watch. */
+static int wait_for_others(struct run *run, struct muster_error *err)
+{
+    int ended = muster_notice_listen(err) < 0 ? -1 : 0; /* it ends with the others */
+    while (!ended) {
+        ended = muster_heartbeat(-1, err) < 0 ? -1 : muster_world_ended(run->whole, NS_PER_S, err);
+    }
+    return ended;
+}
+
+int run_leave_spares(struct run *run, struct muster_error *err)
+{
+    const int64_t stages = run->config.mesh_pipeline, left = run->world_size % stages;
+    if (!run->config.mesh_spare || !left || run->world_size < stages)
+        return 0;
+    const int training = (int)(run->world_size - left), rank = run->rank;
+    struct muster_world *part = muster_world_split(run->world, rank >= training, rank, err);
+    if (!part)
+        return -1;
+    run->whole = run->world;
+    run->world = part;
+    run->rank = muster_world_rank(part);
+    run->world_size = muster_world_size(part);
+    if (rank == 0)
+        printf("mesh.spare: %lld of %lld ranks wait%s, as mesh.pipeline %lld takes %d\n", (long long)left,
+               (long long)(training + left), left == 1 ? "s" : "", (long long)stages, training);
+    (void)fflush(stdout);
+    return rank < training ? 0 : wait_for_others(run, err);
+}
+
+int run_end(struct run *run, struct muster_error *err)
+{
+    return run->rank ? 0 : muster_world_end(run->whole, err);
+}
+
 int run_open_trainer(struct run *run, struct muster_error *err)
 {
     char **texts = train_settings_texts(&run->config, "training");
@@ -111,6 +146,7 @@ void run_free(struct run *run)
     muster_trainer_close(&run->trainer);
     muster_model_free(run->model);
     muster_world_close(&run->world);
+    muster_world_close(&run->whole);
     train_config_free(&run->config);
 }
 

@@ -33,8 +33,9 @@ enum run_observer {
 
 struct run {
     struct train_config config;      /* settings; in a training in stages, of the stage */
-    struct muster_world *world;      /* run.c; NULL: not open */
-    int rank, world_size;            /* run.c */
+    struct muster_world *world;      /* run.c: of the ranks that train; NULL: not open */
+    struct muster_world *whole;      /* run.c: with ranks that wait (mesh.spare); NULL: there are none */
+    int rank, world_size;            /* run.c: in the world */
     struct muster_model *model;      /* run.c */
     struct muster_trainer *trainer;  /* run.c; NULL: not open */
     struct progress progress;        /* train.c opens it, run_steps.c moves it */
@@ -52,6 +53,10 @@ struct run {
 /* The model of the settings, unless it is open. */
 int run_open_model(struct run *run, struct muster_error *err);
 int run_open_world(struct run *run, struct muster_error *err);
+/* Collective, before anything else in the world. With mesh.spare: leaves the ranks out that the stages have
+ * no place for. 0: this rank trains; 1: it was left out, and the others have ended (run_end). */
+int run_leave_spares(struct run *run, struct muster_error *err);
+int run_end(struct run *run, struct muster_error *err); /* tells the ranks that wait */
 /* Collective. The trainer of the model and the settings of section training. */
 int run_open_trainer(struct run *run, struct muster_error *err);
 /* The state of the trainer, by value. */

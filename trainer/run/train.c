@@ -210,11 +210,18 @@ static int finish_training(struct run *run, struct muster_error *err)
     return run_sample(run, err);
 }
 
+/* 1: this rank was spare, and the others have ended. */
 static int train_whole(struct run *run, struct muster_error *err)
 {
-    if (run_open_world(run, err) < 0 || stages_open(run, err) < 0 || train_stages(run, err) < 0)
+    if (run_open_world(run, err) < 0)
         return -1;
-    return finish_training(run, err) < 0 ? -1 : checkpoint_command_end(run, err);
+    const int spare = run_leave_spares(run, err);
+    if (spare)
+        return spare;
+    if (stages_open(run, err) < 0 || train_stages(run, err) < 0 || finish_training(run, err) < 0 ||
+        checkpoint_command_end(run, err) < 0)
+        return -1;
+    return run_end(run, err);
 }
 
 int run_training(struct run *run, bool json, struct muster_error *err)
@@ -224,11 +231,14 @@ int run_training(struct run *run, bool json, struct muster_error *err)
     if (json && !out)
         return -1;
     int result = train_whole(run, err);
-    if (!result && out)
+    const bool spare = result > 0;
+    if (spare)
+        result = 0;
+    else if (!result && out)
         result = result_training(run, begun, out, err);
     if (out)
         (void)fclose(out); /* it was flushed */
-    if (!result)
+    if (!result && !spare)
         result = checkpoint_command_check(run, err); /* after the result, which is there */
     return result;
 }

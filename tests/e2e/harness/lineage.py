@@ -28,8 +28,9 @@ def latest(folder):
     return newest, mine[-1]["ranks"] if mine else 0, len(mine)
 
 
-def check_samples(test, folder, steps, batch):
-    """No gap and no double: each step of the lineage has its own batch, each sample once. The runs in their order."""
+def check_samples(test, folder, steps, batch, stages=1):
+    """No gap and no double: each step of the lineage has its own batch, each sample once. The runs in their order. Of the stages of a
+    pipeline, which take the same samples, the first one tells."""
     by_step = {}
     for line in sample_lines(folder):
         by_step.setdefault(line["step"], {}).setdefault(line["run"], []).append(line)
@@ -39,7 +40,7 @@ def check_samples(test, folder, steps, batch):
         lines = runs[max(runs)]
         test.assertGreaterEqual(max(runs), before, step)  # no run goes on from a later run's work
         before = max(runs)
-        test.assertEqual(sorted(line["rank"] for line in lines), list(range(lines[0]["ranks"])), step)
+        test.assertEqual(sorted(line["rank"] for line in lines), list(range(lines[0]["ranks"] // stages)), step)
         found = sorted(sample for line in lines for sample in line["samples"])
         test.assertEqual(found, list(range((step - 1) * batch, step * batch)), step)
     return by_step

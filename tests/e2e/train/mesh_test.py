@@ -111,6 +111,17 @@ class Mesh(unittest.TestCase):
                         (2, {"pipeline": 2}), (2, {}), (2, {"pipeline": 2, "schedule": "interleaved", "chunks": 3}))]
         self.assertEqual(results, [results[0]] * 3)
 
+    def test_ranks_that_no_stage_takes_wait_for_the_others(self):
+        wanted = figures(self.run_on(4, {"pipeline": 2}))
+        for ranks, waits in ((5, "1 of 5 ranks waits, as mesh.pipeline 2 takes 4"), (4, None)):
+            command = self.command(ranks, {"pipeline": 2, "spare": True}, training={"steps": 6})
+            command[2:2] = ["--hang-timeout=2"]
+            text = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=LIMIT, cwd=self.base,
+                                  check=True).stdout
+            self.assertEqual(figures(text), wanted)
+            self.assertEqual(re.findall(r"mesh.spare: (.*)", text), [waits] if waits else [])
+            self.assertNotIn("hang", text)
+
     def test_samples_are_told_once(self):
         self.run_on(4, {"pipeline": 2}, logging={"samples": "samples"})
         lines = [json.loads(line) for path in (self.base / "samples").iterdir() for line in path.read_text().splitlines()]
@@ -132,7 +143,8 @@ class Mesh(unittest.TestCase):
 
     def test_mistakes_are_named(self):
         for ranks, mesh, says in (
-            (3, {"pipeline": 2}, "mesh: pipeline 2 needs a multiple of 2 ranks, and the world has 3: use 2 or 4"),
+            (3, {"pipeline": 2}, "mesh: pipeline 2 needs a multiple of 2 ranks, and the world has 3: use 2 or 4, or mesh.spare: true (1 rank would wait)"),
+            (2, {"pipeline": 3, "spare": True}, "mesh: pipeline 3 needs a multiple of 3 ranks, and the world has 2: use 3"),
             (2, {"pipeline": 12}, "mesh.pipeline 12 for a model of 6 layers; use 1 to 6"),
             (2, {"pipeline": 2, "cut": ["model.layers.9"]}, "mesh.cut names model.layers.9, and the model's layers are embedding, model.layers.0 to model.layers.3, head"),
             (2, {"pipeline": 2, "cut": ["model.layers.1", "head"]}, "mesh.cut makes 3 stages, mesh.pipeline is 2"),

@@ -54,9 +54,9 @@ class TrainElastic(AgentTest):
             found.append(lineage.losses(self.folder / f"{name}.jsonl"))
         return found[0], max(1e-6, 3 * max(lineage.deviation(control, found[0]) for control in found[1:]))
 
-    def check(self, steps):
+    def check(self, steps, stages=1):
         """Every sample once, and the losses of one rank."""
-        runs = lineage.check_samples(self, self.samples, steps, BATCH)
+        runs = lineage.check_samples(self, self.samples, steps, BATCH, stages)
         alone, bound = self.alone(steps)
         found = lineage.deviation(lineage.losses(self.folder / "log.jsonl"), alone)
         print(f"{steps} steps: losses are {found:.2e} apart, bound {bound:.2e}", flush=True)
@@ -92,11 +92,11 @@ class Nodes(TrainElastic):
         super().setUp()
         self.port = free_port()
 
-    def node(self, k, *words, config=None, restarts=0):
+    def node(self, k, *words, config=None, restarts=0, most=3):
         """The agent node-k on 127.0.0.<k+1>; node 0 serves. step_tap lets a step take 50 ms and ends all when there is a file finish."""
         settings = [part for word in words for part in ("--set", word)]
         return self.start(
-            "--nnodes=2:3", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}",
+            f"--nnodes=2:{most}", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}",
             f"--local-addr=127.0.0.{k + 1}", "--last-call-timeout=3", "--regroup-interval=0.2", f"--max-restarts={restarts}",
             "--termination-log=", "--", TAP, TRAIN, config or self.config, *settings,
             env={"MUSTER_HOSTNAME": f"node-{k}", "STEP_FOLDER": str(self.folder), "STEP_MS": "50"},
@@ -127,6 +127,29 @@ class Nodes(TrainElastic):
         runs = self.check(len(steps))
         self.assertEqual([len(by_run) for by_run in runs.values()], [1] * len(steps))  # a change costs no step
         self.assertEqual(len({run for by_run in runs.values() for run in by_run}), 11)
+
+    def test_a_pipeline_takes_the_ranks_that_fit(self):
+        """2, 3, 4, 3 and 2 nodes under pipeline 2 and mesh.spare: of three ranks one waits, and is used when a fourth has joined."""
+        words = ("mesh.pipeline=2", "mesh.spare=true")
+        nodes = [self.node(k, *words, most=4) for k in range(2)]
+        run = self.trains(2, 0)
+        nodes.append(self.node(2, *words, most=4))
+        run = self.trains(2, run)
+        fourth = self.node(3, *words, most=4)
+        run = self.trains(4, run)
+        fourth.send_signal(signal.SIGTERM)
+        self.finish(fourth, 143)
+        run = self.trains(2, run)
+        nodes[2].send_signal(signal.SIGTERM)  # it waits
+        self.finish(nodes.pop(), 143)
+        self.trains(2, run)
+        (self.folder / "finish").touch()
+        said = [err for _, err in (self.finish(node, 0) for node in nodes)]
+        self.assertNotRegex("".join(said), r"restart \d|: error:|hang")
+        steps = lineage.losses(self.folder / "log.jsonl")
+        runs = self.check(len(steps), stages=2)
+        self.assertEqual([len(by_run) for by_run in runs.values()], [1] * len(steps))
+        self.assertEqual(len({run for by_run in runs.values() for run in by_run}), 5)
 
     def test_a_configuration_that_is_wrong_in_a_later_round_ends_the_job_at_once(self):
         wrong = {

@@ -499,6 +499,53 @@ static void reads_several_files_and_options(void **state)
     formats_free(&settings);
 }
 
+/* The stages of a pipeline take the same samples, and chunks are micro-batches of a rank's batch. */
+static void batches_go_through_stages(void **state)
+{
+    (void)state;
+    static const struct {
+        char *const options[4];
+        char *const sets[4];
+        const char *lines[2], *error;
+    } cases[] = {
+        {{"batch_size=32", "chunks=8"}, {"mesh.pipeline=2"}, {"micro_batch: 4", "global_batch: 64"}, NULL},
+        {{"batch_size=32", "n_microbatches=4"}, {NULL}, {"micro_batch: 8", "global_batch: 128"}, NULL},
+        {{"global_batch_size=64", "chunks=8"},
+         {"mesh.pipeline=4"},
+         {"micro_batch: 8", "global_batch: 64"},
+         NULL},
+        {{"batch_size=32", "chunks=8", "gradient_accumulation_steps=2"},
+         {"mesh.pipeline=2"},
+         {"micro_batch: 4", "global_batch: 128"},
+         NULL},
+        {{"batch_size=32", "chunks=8"}, {"training.micro_batch=2"}, {"micro_batch: 2", NULL}, NULL},
+        {{"batch_size=4", "gradient_accumulation_steps=2"},
+         {"mesh.pipeline=2"},
+         {"global_batch: 16", NULL},
+         NULL},
+        {{"batch_size=32", "chunks=5"},
+         {NULL},
+         {NULL},
+         "--chunks: 5 chunks do not divide a rank's batch of 32"},
+        {{"batch_size=32", "chunks=0"}, {NULL}, {NULL}, "--chunks: '0' is outside 1 to 65536"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct formats_settings settings;
+        struct muster_error err = {0};
+        char *const none[] = {NULL};
+        char *sets[6] = {"data.path=x", "model.layers=2"};
+        for (int k = 0; cases[i].sets[k]; k++)
+            sets[2 + k] = cases[i].sets[k];
+        const int result = read_files(none, cases[i].options, sets, 4, &settings, &err);
+        if ((result < 0) != (cases[i].error != NULL) || (result < 0 && !strstr(err.text, cases[i].error)))
+            fail_msg("case %zu: '%s'", i, err.text);
+        for (int k = 0; !result && k < 2; k++)
+            if (cases[i].lines[k])
+                must_print(&settings, cases[i].lines[k]);
+        formats_free(&settings);
+    }
+}
+
 static void write_file(const char *folder, const char *name, const char *text)
 {
     char path[256];
@@ -607,6 +654,7 @@ int main(void)
         cmocka_unit_test(reads_the_others),
         cmocka_unit_test(reads_documents_as_they_stand),
         cmocka_unit_test(reads_several_files_and_options),
+        cmocka_unit_test(batches_go_through_stages),
         cmocka_unit_test(reads_a_folder),
         cmocka_unit_test(what_is_printed_reads_the_same),
         cmocka_unit_test(survives_lack_of_memory),

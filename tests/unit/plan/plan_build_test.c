@@ -694,7 +694,8 @@ static void worlds_become_meshes(void **state)
         {STRATEGY_HYBRID_SHARD, 2, 3, 8, 8, 0,
          "does not divide a stage of 4; the nearest that do are 2 and 4"},
         {STRATEGY_FULL_SHARD, 2, 0, 7, 4, 0,
-         "mesh: pipeline 2 needs a multiple of 2 ranks, and the world has 7: use 6 or 8"},
+         "mesh: pipeline 2 needs a multiple of 2 ranks, and the world has 7: use 6 or 8, or mesh.spare: true "
+         "(1 rank would wait)"},
         {STRATEGY_NO_SHARD, 4, 0, 3, 3, 0,
          "mesh: pipeline 4 needs a multiple of 4 ranks, and the world has 3: use 4"},
     };
