@@ -56,7 +56,7 @@ int run_open_world(struct run *run, struct muster_error *err);
 /* Collective, before anything else in the world. With mesh.spare: leaves the ranks out that the stages have
  * no place for. 0: this rank trains; 1: it was left out, and the others have ended (run_end). */
 int run_leave_spares(struct run *run, struct muster_error *err);
-int run_end(struct run *run, struct muster_error *err); /* tells the ranks that wait */
+int run_end(struct run *run, struct muster_error *err); /* releases the ranks that wait */
 /* Collective. The trainer of the model and the settings of section training. */
 int run_open_trainer(struct run *run, struct muster_error *err);
 /* The state of the trainer, by value. */

@@ -30,7 +30,7 @@ def latest(folder):
 
 def check_samples(test, folder, steps, batch, stages=1):
     """No gap and no double: each step of the lineage has its own batch, each sample once. The runs in their order. Of the stages of a
-    pipeline, which take the same samples, the first one tells."""
+    pipeline, which take the same samples, the first one logs them."""
     by_step = {}
     for line in sample_lines(folder):
         by_step.setdefault(line["step"], {}).setdefault(line["run"], []).append(line)

@@ -375,6 +375,17 @@ static void plans_are_texts(void **state)
     assert_non_null(strstr(err.text, "training.memory_limit"));
     assert_true(muster_plan_text(mine.m, 63, texts, MUSTER_PLAN_SUMMARY, NULL, 0, &err) > 0);
     assert_int_equal(muster_plan_text(mine.m, 0, texts, MUSTER_PLAN_SUMMARY, NULL, 0, &err), -1);
+    const struct muster_machine machine = {.size = sizeof machine, .world_size = 8, .ranks_per_node = 4},
+                                odd = {.size = sizeof odd, .world_size = 8, .ranks_per_node = 3},
+                                small = {.size = sizeof small, .world_size = 8, .memory = 1000};
+    length = muster_plan_suggest(mine.m, &machine, texts, MUSTER_PLAN_JSON, NULL, 0, &err);
+    assert_int_equal(muster_plan_suggest(mine.m, &machine, texts, MUSTER_PLAN_JSON, text, sizeof text, &err),
+                     length);
+    assert_non_null(strstr(text, "\"schema\": \"muster-suggest-1\""));
+    assert_int_equal(muster_plan_suggest(mine.m, &odd, texts, MUSTER_PLAN_SUMMARY, NULL, 0, &err), -1);
+    assert_non_null(strstr(err.text, "8 ranks are no whole nodes of 3 ranks"));
+    assert_int_equal(muster_plan_suggest(mine.m, &small, texts, MUSTER_PLAN_SUMMARY, NULL, 0, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_LIMIT);
     muster_model_free(mine.m);
 }
 

@@ -531,6 +531,35 @@ static void a_world_is_split_by_color_and_key(void **state)
     assert_int_equal(err.code, MUSTER_E_INVALID);
 }
 
+/* The last rank waits, in vain at first, until rank 0 has ended its work. */
+static int wait_for_the_end(int rank, int size, void *context)
+{
+    struct job *job = context;
+    struct muster_error err = {0};
+    struct muster_world *world = open_rank(rank, size, job, &err);
+    int wrong = !world;
+    if (world && rank == size - 1)
+        wrong += muster_world_ended(world, NS_PER_MS, &err) != 0;
+    wrong += !world || muster_world_barrier(world, &err);
+    if (world && rank == 0)
+        wrong += muster_world_end(world, &err) != 0;
+    else if (world)
+        wrong += muster_world_ended(world, 20 * NS_PER_S, &err) != 1;
+    if (wrong)
+        fprintf(stderr, "rank %d: %d things are wrong: %s\n", rank, wrong, err.text);
+    muster_world_close(&world);
+    return wrong;
+}
+
+static void ranks_without_work_wait_for_its_end(void **state)
+{
+    (void)state;
+    struct job job = {.port = test_free_port()};
+    assert_int_equal(rank_threads_run(3, wait_for_the_end, &job), 0);
+    assert_int_equal(muster_world_end(NULL, NULL), 0);
+    assert_int_equal(muster_world_ended(NULL, 0, NULL), 1);
+}
+
 /* If ranks meet the same error, each in its own words, one rank prints it; another error has its own rank
  * own. */
 static int fail_alike(int rank, int size, void *context)
@@ -696,6 +725,7 @@ int main(void)
         cmocka_unit_test(an_agent_serves),
         cmocka_unit_test(values_are_reduced_and_broadcast),
         cmocka_unit_test(a_world_is_split_by_color_and_key),
+        cmocka_unit_test(ranks_without_work_wait_for_its_end),
         cmocka_unit_test(one_rank_prints_what_all_met),
         cmocka_unit_test(no_rank_ends_before_all_have_printed),
         cmocka_unit_test(a_rank_that_waits_for_none_is_counted),
