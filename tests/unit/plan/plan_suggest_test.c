@@ -160,7 +160,7 @@ static void meshes_of_all_kinds_of_models_are_proved(void **state)
                  {"simple_cnn", simple_cnn_create(&cnn, &err), 1},
                  {"text_encoder", text_encoder_create(&encoder, &err), 32}};
     static const int some[] = {6, 0}, every[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 12, 14, 15, 16,
-                                                    18, 20, 24, 27, 30, 32, 36, 40, 48, 54, 60, 63, 64, 0};
+                                                 18, 20, 24, 27, 30, 32, 36, 40, 48, 54, 60, 63, 64, 0};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         int planned = 0;
         if (!kinds[k].model)
