@@ -98,6 +98,8 @@ int progress_line(const struct progress *p, const struct progress_step *step, st
     } else {
         buffer_text(out, "comm none  ");
     }
+    if (p->idle > 0)
+        buffer_printf(out, "idle %.1f%%  ", 100 * p->idle);
     if (step->wire_bytes > 0)
         buffer_printf(out, "wire %lld B, error %.3f  ", (long long)step->wire_bytes, step->compression_error);
     buffer_printf(out, "mem %s planned", text_format_bytes(planned, sizeof planned, p->planned_bytes));

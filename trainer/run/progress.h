@@ -11,16 +11,17 @@
 enum { PROGRESS_LOSSES = 50 }; /* losses in the closing mean */
 
 struct progress {
-    int64_t steps;                /* last step of the run, or of its stage */
-    int64_t first;                /* steps that were done when the stage began; 0 without stages */
-    int64_t begun;                /* steps that were done when this process began */
-    int64_t done;                 /* steps that are done */
-    int64_t tokens_per_step;      /* tokens (or samples of `unit`) over all ranks */
-    int64_t planned_bytes;        /* size of this rank's arenas */
-    double step_ns;               /* smoothed time of a step; 0 before the first */
-    double step_flops;            /* operations of this rank's products in a step; 0: not known */
-    double peak_flops;            /* operations of this rank in a second at best; 0: not known */
-    double limit_ns;              /* least time of a step, measured; 0: not known */
+    int64_t steps;           /* last step of the run, or of its stage */
+    int64_t first;           /* steps that were done when the stage began; 0 without stages */
+    int64_t begun;           /* steps that were done when this process began */
+    int64_t done;            /* steps that are done */
+    int64_t tokens_per_step; /* tokens (or samples of `unit`) over all ranks */
+    int64_t planned_bytes;   /* size of this rank's arenas */
+    double step_ns;          /* smoothed time of a step; 0 before the first */
+    double step_flops;       /* operations of this rank's products in a step; 0: not known */
+    double peak_flops;       /* operations of this rank in a second at best; 0: not known */
+    double limit_ns;         /* least time of a step, measured; 0: not known */
+    double idle;             /* share of the last steps in which the ranks' compute waited; 0: not known */
     double last[PROGRESS_LOSSES]; /* ring of the latest losses */
     const char *unit;             /* unit of the rate; NULL: tok */
 };
@@ -42,7 +43,8 @@ struct progress_step {
 void progress_add(struct progress *progress, const struct progress_step *step);
 /* The run has gone back: `done` steps are done. */
 void progress_go_back(struct progress *progress, int64_t done);
-/* "step 120/900  loss 2.7134  18204 tok/s  56.2 ms  71% MFU  91% of limit  data 0.0 ms  comm 4.1 ms, 0.1 ms
+/* With stages and their idle share, it is between comm and mem: "idle 12%".
+ * "step 120/900  loss 2.7134  18204 tok/s  56.2 ms  71% MFU  91% of limit  data 0.0 ms  comm 4.1 ms, 0.1 ms
  * exposed (98% hidden)  mem 34.1 MB planned, 61.0 MB used  gpu 83%, 60.0 GB of 80.0 GB  eta 0:41". The
  * share of the limit is that of the least time of a step. */
 int progress_line(const struct progress *progress, const struct progress_step *step, struct buffer *out);

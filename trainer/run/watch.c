@@ -20,6 +20,7 @@ struct watch {
     double *sums;          /* windows of all ranks */
     struct straggler slow; /* rank of the last window */
     struct straggler_streak streak;
+    double waited_ms, step_ms; /* with stages: of this rank, since their idle share was formed last */
 };
 
 /* Numbers of `sums`: the last one is the mean time of a step. */
@@ -139,6 +140,25 @@ static int find_slow(struct run *run, struct muster_error *err)
     return 0;
 }
 
+/* ---- idle stages ---- */
+
+/* The mean share of all ranks, every IDLE_STEPS steps. */
+static int watch_idle(struct run *run, const struct progress_step *step, struct muster_error *err)
+{
+    enum { IDLE_STEPS = 10 };
+    struct watch *w = run->observers[OBSERVER_watch];
+    w->waited_ms += (double)step->exposed_ns / 1e6;
+    w->step_ms += (double)step->step_ns / 1e6;
+    if (run->progress.done % IDLE_STEPS)
+        return 0;
+    double sums[] = {w->waited_ms, w->step_ms};
+    w->waited_ms = w->step_ms = 0;
+    if (muster_trainer_reduce(run->trainer, sums, 2, err) < 0)
+        return -1;
+    run->progress.idle = sums[1] > 0 ? sums[0] / sums[1] : 0;
+    return 0;
+}
+
 /* ---- replicas ---- */
 
 static int watch_replicas(struct run *run, struct muster_error *err)
@@ -169,6 +189,8 @@ static int step_watch(struct run *run, struct run_step *step, struct muster_erro
     step->grad_norm_z =
         f->grad_norm > 0 ? watch_figure(run, "norm of the gradient", f->grad_norm, &w->grad_norm) : 0;
     if (every > 0 && run->progress.done % every == 0 && watch_replicas(run, err) < 0)
+        return -1;
+    if (run->config.mesh_pipeline > 1 && watch_idle(run, f, err) < 0)
         return -1;
     if (w->window.steps &&
         straggler_window_add(&w->window, (double)f->exposed_ns * ms,

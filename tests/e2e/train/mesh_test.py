@@ -122,6 +122,13 @@ class Mesh(unittest.TestCase):
             self.assertEqual(re.findall(r"mesh.spare: (.*)", text), [waits] if waits else [])
             self.assertNotIn("hang", text)
 
+    def test_the_measured_idle_share_is_shown(self):
+        for ranks, mesh, shown in ((2, {"pipeline": 2}, 21), (2, {}, 0)):
+            text = self.run_on(ranks, mesh, training={"steps": 31, "evaluate_every": 0})
+            idle = [float(share) for share in re.findall(r"hidden\)  idle (\S+)%  mem", text)]
+            self.assertEqual(len(idle), shown, text)
+            self.assertTrue(all(0 < share < 100 for share in idle), idle)
+
     def test_samples_are_told_once(self):
         self.run_on(4, {"pipeline": 2}, logging={"samples": "samples"})
         lines = [json.loads(line) for path in (self.base / "samples").iterdir() for line in path.read_text().splitlines()]

@@ -29,6 +29,10 @@ static void the_line_says_it_all(void **state)
     buffer_clear(&out);
     assert_int_equal(progress_line(&p, &s, &out), 0);
     assert_non_null(strstr(out.data, "  20480 tok/s  50.0 ms  90% of limit  data 0.0 ms  comm 4.0 ms"));
+    p.idle = 0.1234; /* of stages */
+    buffer_clear(&out);
+    assert_int_equal(progress_line(&p, &s, &out), 0);
+    assert_non_null(strstr(out.data, "exposed (98% hidden)  idle 12.3%  mem 34.0 MB planned"));
     s.step_ns = 40 * NS_PER_MS; /* less than the limit, which was measured on a busy machine */
     progress_add(&p, &s);
     s.step_ns = 50 * NS_PER_MS;
