@@ -15,8 +15,8 @@
 
 enum { METADATA_TEXTS = 16 }; /* the model's pairs, ours, and a terminating NULL */
 
-/* A file of its own has the settings that its last bits depend on; transformers' files have "format" alone.
- */
+/* A file of its own names the machine's part of the settings that its last bits depend on; transformers'
+ * files have "format" alone. */
 static int fill_metadata(const struct exporting *e, const char *metadata[METADATA_TEXTS],
                          struct buffer *numerics, struct muster_error *err)
 {
@@ -26,7 +26,7 @@ static int fill_metadata(const struct exporting *e, const char *metadata[METADAT
     metadata[count++] = "pt";
     if (e->what->format == FILES_SAFETENSORS) {
         trainer_fingerprint(e->trainer, &print);
-        if (fingerprint_format(&print, numerics))
+        if (fingerprint_format_machine(&print, numerics))
             return error_set(err, MUSTER_E_NOMEM, "no memory for the metadata");
         metadata[count++] = "numerics";
         metadata[count++] = numerics->data;

@@ -36,12 +36,28 @@ static const char *show_field(const struct field *field, const struct fingerprin
     return out;
 }
 
+static int format_field(const struct field *field, const struct fingerprint *fingerprint, struct buffer *out)
+{
+    char number[16];
+    return buffer_printf(out, "%s=%s\n", field->name, show_field(field, fingerprint, number, sizeof number));
+}
+
 int fingerprint_format(const struct fingerprint *fingerprint, struct buffer *out)
 {
-    for (size_t i = 0; i < FIELD_COUNT; i++) {
-        char number[16];
-        if (buffer_printf(out, "%s=%s\n", fields[i].name,
-                          show_field(&fields[i], fingerprint, number, sizeof number)))
+    for (size_t i = 0; i < FIELD_COUNT; i++)
+        if (format_field(&fields[i], fingerprint, out))
+            return -1;
+    return 0;
+}
+
+int fingerprint_format_machine(const struct fingerprint *fingerprint, struct buffer *out)
+{
+    static const char *const kept[] = {"positions", "kernels", "dtypes", "blas"};
+    for (size_t i = 0, next = 0; i < FIELD_COUNT && next < sizeof kept / sizeof *kept; i++) {
+        if (strcmp(fields[i].name, kept[next]) != 0)
+            continue;
+        next++;
+        if (format_field(&fields[i], fingerprint, out))
             return -1;
     }
     return 0;

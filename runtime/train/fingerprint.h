@@ -40,6 +40,9 @@ struct fingerprint {
 
 /* "name=value" lines, one a field, in the order above. */
 int fingerprint_format(const struct fingerprint *fingerprint, struct buffer *out);
+/* The lines that do not depend on the mesh and the threads: positions, kernels, dtypes and BLAS. For exports,
+ * which are the same bytes for every mesh. */
+int fingerprint_format_machine(const struct fingerprint *fingerprint, struct buffer *out);
 /* Reads the output of fingerprint_format. MUSTER_E_INVALID names the field that is missing, unknown or
  * wrong. `embedding`, which was not written at first, is "not recorded" where it is missing. */
 int fingerprint_parse(const char *text, struct fingerprint *fingerprint, struct muster_error *err);

@@ -103,7 +103,7 @@ class Mesh(unittest.TestCase):
             for ranks, mesh, strategy in read:
                 text = self.run_on(ranks, mesh, training={"strategy": strategy, "checkpoint_dir": folder, "output": "there.safetensors", "output_format": "safetensors"})
                 self.assertIn("all 6 steps had been done already", text)
-                self.assertEqual(tensors(self.base / "there.safetensors"), tensors(self.base / "here.safetensors"))
+                self.assertEqual((self.base / "there.safetensors").read_bytes(), (self.base / "here.safetensors").read_bytes())
         stored = {"checkpoint_dir": "ck"}
         results = [(re.findall(r"loss (\S+),", self.run_on(ranks, mesh, "eval", training=stored)),
                     self.run_on(ranks, mesh, "generate", "--prompt", "the quick", "--max-tokens", "8", "--temperature", "0", training=stored).replace(
@@ -147,6 +147,39 @@ class Mesh(unittest.TestCase):
         rest = run.communicate(timeout=LIMIT)[0]
         self.assertLess(time.monotonic() - begun, 5 + 10)  # the machine may be busy
         self.assertRegex(rest, r"verdict: rank 2 .* was killed by signal 9")
+
+    def unfinished(self, folder):
+        return [path for path in folder.iterdir() if path.is_dir() and not (path / "manifest.json").exists()] if folder.exists() else []
+
+    def test_a_rank_killed_while_saving_leaves_a_whole_checkpoint(self):
+        training = {"strategy": "HYBRID_SHARD", "replicas": 2, "steps": 60, "checkpoint_every": 1, "evaluate_every": 0, "output_format": "safetensors"}
+        mesh, text = {"pipeline": 2}, {"path": str(self.base / "text"), "tokenizer": "bytes"}
+        self.run_on(8, mesh, training=training | {"output": "whole", "checkpoint_dir": "whole-ck"}, data=text)
+        training |= {"output": "killed", "checkpoint_dir": "killed-ck"}
+        for rank in (0, 3, 5, 6):
+            run = subprocess.Popen(self.command(8, mesh, training=training, data=text), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   errors="replace", cwd=self.base)
+            begun = ""
+            for line in run.stdout:
+                begun += line
+                if begun.count("\nstep ") > 3:
+                    break
+            self.assertEqual("resumed from step" in begun, rank > 0, begun)
+            ranks = {}
+            for pid in subprocess.run(["ps", "--ppid", str(run.pid), "-o", "pid="], capture_output=True, text=True).stdout.split():
+                for word in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    if word.startswith(b"RANK="):
+                        ranks[int(word[5:])] = int(pid)
+            until = time.monotonic() + 20
+            while not self.unfinished(self.base / "killed-ck") and time.monotonic() < until:
+                time.sleep(0.001)
+            self.assertTrue(self.unfinished(self.base / "killed-ck"))
+            os.kill(ranks[rank], signal.SIGKILL)
+            rest = run.communicate(timeout=LIMIT)[0]
+            self.assertNotEqual(run.returncode, 0, rest)
+            self.assertRegex(rest, rf"verdict: rank {rank} .* was killed by signal 9")
+        self.assertIn("resumed from step", self.run_on(8, mesh, training=training, data=text))
+        self.assertEqual((self.base / "killed").read_bytes(), (self.base / "whole").read_bytes())
 
     def test_mistakes_are_named(self):
         for ranks, mesh, says in (
