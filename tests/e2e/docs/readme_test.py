@@ -57,6 +57,7 @@ RUN = {
     ),
     "muster run --standalone --nproc_per_node=2 muster-train run.yaml": ((0,), [r"evaluation after step", r"saved tuned"]),
     "muster-train ds_config.json --data_path corpus --print-config": ((0,), [r'path: "corpus" +# --data_path', r"global_batch: 8 +# ds_config\.json:1:22"]),
+    "muster run --nproc-per-node=2 examples/model_parts.py stages": ((0,), [r"step 20 loss"]),
     "muster run --standalone --nproc_per_node=2 examples/own_model.py model.safetensors": ((0,), [r"(?i)loss"]),
     "muster secret": ((0,), [r"^muster-secret-1:\w{64}$"]),
     "muster doctor": ((0, 1, 3), [r"."]),
