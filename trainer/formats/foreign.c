@@ -6,6 +6,11 @@
 
 #include "proto/base/error.h"
 
+#define TITAN                                                                                                \
+    "mesh.pipeline is its pipeline_parallel_degree, training.strategy and training.replicas its "            \
+    "data_parallel_shard_degree and data_parallel_replicate_degree; no model is split by tensor, context "   \
+    "or "                                                                                                    \
+    "expert; "
 #define VALUES "give its values as keys of training, model and data (muster-train --help), or by --set"
 
 /* ---- by keys ---- */
@@ -27,8 +32,8 @@ static const struct {
     {{"tokenizer._component_"}, "a configuration of torchtune", VALUES},
     {{"trainer", "exp_manager"}, "a configuration of NeMo", VALUES},
     {{"model", "trainer.strategy._target_"}, "a configuration of NeMo", VALUES},
-    {{"job", "training.local_batch_size"}, "a configuration of torchtitan", VALUES},
-    {{"job", "metrics", "parallelism"}, "a configuration of torchtitan", VALUES},
+    {{"job", "training.local_batch_size"}, "a configuration of torchtitan", TITAN VALUES},
+    {{"job", "metrics", "parallelism"}, "a configuration of torchtitan", TITAN VALUES},
     {{"max_duration", "train_loader"}, "a configuration of LLM Foundry (Composer)", VALUES},
     {{"trainer", "fit"}, "a configuration of Lightning's command line", VALUES},
     {{"trainer.accelerator", "model.class_path"}, "a configuration of Lightning's command line", VALUES},
@@ -205,7 +210,8 @@ int foreign_text(const char *name, const char *text, size_t length, struct muste
         bool titan = false;
         for (const char *line = first; line; line = next_line(&lines, &first_length))
             titan |= is_of_torchtitan(line, first_length);
-        return refuse_text(name, titan ? "a configuration of torchtitan (TOML)" : "TOML", VALUES, err);
+        return refuse_text(name, titan ? "a configuration of torchtitan (TOML)" : "TOML",
+                           titan ? TITAN VALUES : VALUES, err);
     }
     if (is_assignment(first, first_length) && (!second || is_assignment(second, second_length)))
         return refuse_text(name, "lines of name = value (TOML, or a script's settings)",

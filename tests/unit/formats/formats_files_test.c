@@ -141,6 +141,14 @@ static const struct {
      "t.json:4:3: unknown key 'gradient_cliping'; did you mean 'gradient_clipping'?"},
     {"\"gradient_clipping\": 1,\n \"gradient_clipping\": 2}", NULL,
      "t.json:4:2: key 'gradient_clipping' appears twice"},
+    {"\"pipeline\": {\"stages\": 2, \"partition\": \"best\", \"seed_layers\": false}}", "pipeline: 2", NULL},
+    {"\"pipeline\": {\"stages\": \"auto\", \"grad_partitioned\": true}}", "# pipeline: 1", NULL},
+    {"\"pipeline\": {\"stages\": 0}}", NULL, "pipeline.stages"},
+    {"\"pipeline\": {\"partition\": \"uniform\"}}", NULL,
+     "pipeline.partition: 'uniform' is not supported: mesh.cut chooses the layers of a stage"},
+    {"\"pipeline\": {\"activation_checkpoint_interval\": 2}}", NULL,
+     "training.recompute and recompute_every choose the layers"},
+    {"\"pipeline\": {\"stage\": 2}}", NULL, "did you mean 'stages'?"},
     {"\"gradient_clipping\": -1}", NULL, "t.json:3:22: gradient_clipping: '-1' is outside 0 to 1000000000"},
 };
 

@@ -188,7 +188,8 @@ static const struct {
     {"trainer: {accelerator: gpu}\nmodel: {class_path: a.B}\n", "of Lightning"},
     {"defaults: [a, b]\nhydra: {run: {dir: x}}\n", "of Hydra"},
     {"[job]\ndump_folder = \"./outputs\"\n[training]\nseq_len = 2048\n",
-     "this is a configuration of torchtitan (TOML)"},
+     "this is a configuration of torchtitan (TOML), which is not read here: mesh.pipeline is its "
+     "pipeline_parallel_degree"},
     {"# a remark\n[training]\nsteps = 10\n", "t.yaml: this is TOML, which is not read here"},
     {"learning_rate = 6e-4 # max\nmax_iters = 600000\n", "this is lines of name = value"},
     {"worker-1 slots=4\nworker-2 slots=4\n", "this is a hostfile of DeepSpeed or MPI"},

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 
-import torch_python
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import torch_python  # noqa: E402
 
 torch = torch_python.require()
 
