@@ -9,6 +9,7 @@
 #include "launcher/agent/agent_signals.h"
 #include "launcher/loop/background_job.h"
 #include "launcher/policy/job_state.h"
+#include "launcher/process/agent_mark.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -21,6 +22,11 @@ struct state_file {
     struct buffer text;
     bool found; /* by a read */
     struct muster_error err;
+    /* of a read: this agent's mark, and processes of agents that were killed */
+    char *job, id[DESCENDANTS_ID_LENGTH + 1];
+    struct agent_mark mark;
+    struct muster_error mark_err;
+    int swept;
 };
 
 /* At all times: state_file is that of saving, if one is in progress. */
@@ -31,6 +37,7 @@ struct agent_job_state {
     struct background_watch saving;
     struct state_file *state_file;
     bool save_again; /* it changed while it was saved */
+    struct agent_mark mark;
 };
 
 static void state_file_free(void *payload)
@@ -38,8 +45,10 @@ static void state_file_free(void *payload)
     struct state_file *file = payload;
     if (!file)
         return;
+    agent_mark_remove(&file->mark); /* nobody took it */
     mem_free(file->path);
     mem_free(file->directory);
+    mem_free(file->job);
     buffer_free(&file->text);
     mem_free(file);
 }
@@ -50,6 +59,8 @@ static void read_file(void *payload)
     if (io_make_directories(file->directory, 0777, &file->err) < 0)
         return;
     file->found = access(file->path, F_OK) == 0 || errno != ENOENT;
+    file->swept = agent_mark_sweep(file->directory, file->job);
+    (void)agent_mark_keep(file->directory, file->job, file->id, &file->mark, &file->mark_err); /* err tells */
     if (file->found)
         (void)io_read_file(file->path, JOB_STATE_SIZE_LIMIT, &file->text, &file->err); /* err tells */
 }
@@ -67,8 +78,11 @@ static struct state_file *make_file(const struct agent *agent, struct muster_err
     if (file) {
         file->path = job_state_path(agent->config->state_dir, agent->config->rdzv_id);
         file->directory = mem_strdup(agent->config->state_dir);
+        file->job = mem_strdup(agent->config->rdzv_id);
+        memcpy(file->id, agent->id, sizeof file->id);
+        file->mark.fd = -1;
     }
-    if (file && file->path && file->directory)
+    if (file && file->path && file->directory && file->job)
         return file;
     state_file_free(file);
     error_set(err, MUSTER_E_NOMEM, "no memory for the job's state");
@@ -92,6 +106,23 @@ static int parse_found(struct agent *agent, const struct state_file *file, struc
     return 1;
 }
 
+/* The volume may be read-only, or a file system without locks: the job runs all the same. */
+static void take_mark(struct agent *agent, struct state_file *file)
+{
+    agent->job_state->mark = file->mark;
+    file->mark = (struct agent_mark){.fd = -1};
+    if (file->mark_err.code)
+        log_warning(
+            &agent->log,
+            "--state-dir: %s: if this agent and its guardians are killed, the next agent will not find "
+            "processes that they leave",
+            file->mark_err.text);
+    if (file->swept)
+        log_warning(&agent->log,
+                    "killed %d process%s of an agent of this job that was killed together with its guardians",
+                    file->swept, file->swept == 1 ? "" : "es");
+}
+
 /* 1: there was one; 0: none; -1. */
 static int read_state(struct agent *agent, struct muster_error *err)
 {
@@ -101,6 +132,8 @@ static int read_state(struct agent *agent, struct muster_error *err)
     if (!background)
         return -1;
     int result = agent_signals_await_job(agent, background, read_patience_ns, agent->config->state_dir, err);
+    if (result == 0)
+        take_mark(agent, file);
     result = result < 0 ? error_wrap(err, "--state-dir") : parse_found(agent, file, err);
     background_job_release(background);
     return result;
@@ -111,6 +144,7 @@ static int job_state_create(struct agent *agent, struct muster_error *err)
     agent->job_state = mem_calloc(1, sizeof *agent->job_state);
     if (!agent->job_state)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the job's state");
+    agent->job_state->mark.fd = -1;
     struct job_state *state = &agent->job_state->state;
     *state = (struct job_state){.phase = JOB_LEFT};
     int found = agent->config->state_dir ? read_state(agent, err) : 0;
@@ -248,6 +282,7 @@ static void job_state_destroy(struct agent *agent)
     if (!agent->job_state)
         return;
     background_watch_end(&agent->job_state->saving);
+    agent_mark_remove(&agent->job_state->mark);
     mem_free(agent->job_state);
     agent->job_state = NULL;
 }

@@ -224,7 +224,8 @@ static const struct knob rows[] = {
      .section = world,
      .help = "Folder on a volume that outlives the pod. It stores the job's restart count and its end by "
              "--rdzv-id. So a restarted pod continues the count, and a pod of a finished job exits at once "
-             "with its code."},
+             "with its code. A new agent also ends processes that an agent left which was killed with its "
+             "guardians."},
     {.name = "join-timeout",
      .env = "MUSTER_JOIN_TIMEOUT",
      .type = KNOB_DOUBLE,

@@ -328,6 +328,32 @@ class Leftovers(AgentTest):
                     for old in self.folder.glob("*.0"):
                         old.unlink()
 
+    def test_the_next_agent_ends_the_rest_of_one_that_was_killed_with_both_guardians(self):
+        """By the file that it locks in --state-dir. The file of an agent that lives is left alone."""
+        where = ["--rdzv-id=job", f"--state-dir={self.folder}/state", "--max-restarts=3"]
+        process = self.start(*where, self.script("family.py", FAMILY))
+        family = self.family(1)
+        wait_until(lambda: len(self.guardians()) == 2, "both guardians")
+        together = [process.pid, *self.guardians().values()]
+        for pid in together:
+            os.kill(pid, signal.SIGSTOP)
+        for pid in together[1:] + together[:1]:
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+        wait_until(lambda: not self.guardians(), "the guardians are gone")
+        left = [pid for pid in family if alive(pid)]
+        self.assertTrue(left, "descendants in sessions of their own stay")
+        other = self.start("--rdzv-id=job.other", f"--state-dir={self.folder}/state", "sleep", "1000")
+        wait_until(lambda: len(list((self.folder / "state").glob("*.muster-agent"))) == 2, "its file")
+        _, err = self.run_muster(*where, "--", "true")
+        self.assertRegex(err, r"killed \d+ processe?s? of an agent of this job that was killed together with its guardians")
+        self.assertEqual([pid for pid in family if alive(pid)], [])
+        self.assertEqual(len(list((self.folder / "state").glob("*.muster-agent"))), 1)
+        self.assertIsNone(other.poll())
+        other.send_signal(signal.SIGTERM)
+        self.finish(other, 143)
+        self.assertEqual(list((self.folder / "state").glob("*.muster-agent")), [])
+
     def is_guardian_here(self, pid):
         try:
             with open(f"/proc/{pid}/comm") as file:
