@@ -39,7 +39,7 @@ class Sharded(States):
 
     def __init__(self, module, units=None, *, optimizer="adamw", momentum=False, parameter_class=None, reshard_after_forward=True,
                  hold_gradients=False, prefetch=1, threads=0, timeout=None, world=None, init=None, param_dtype=None,
-                 reduce_dtype=None, cast_inputs=True, replicas=1):
+                 reduce_dtype=None, cast_inputs=True, replicas=1, group=None):
         self.module, self.reshard_after_forward, self.synchronizes = module, reshard_after_forward, True
         self.hold_gradients, self.in_backward, self.clip_norm = hold_gradients, False, 0.0
         self.saved, self.forwards, self.keeps_graph = SavedTensors(), 0, False
@@ -57,7 +57,7 @@ class Sharded(States):
         meta = [p.names[0] for p in parameters if p.parameter.is_meta]
         if meta:
             _check_meta(module)
-        self._open(world, optimizer, momentum, prefetch, threads, timeout, replicas, -1 if hold_gradients else nesting(plan) + 2)
+        self._open(world, group, optimizer, momentum, prefetch, threads, timeout, replicas, -1 if hold_gradients else nesting(plan) + 2)
         try:
             self._register(plan, parameter_class)
             self.call("muster_shard_ready")
@@ -77,7 +77,7 @@ class Sharded(States):
 
     # ---- creation ----
 
-    def _open(self, world, optimizer, momentum, prefetch, threads, timeout, replicas, slots):
+    def _open(self, world, group, optimizer, momentum, prefetch, threads, timeout, replicas, slots):
         if optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer is {optimizer!r}, but must be one of {', '.join(map(repr, OPTIMIZERS))}")
         for name, wanted in (("param_dtype", self.param_dtype), ("reduce_dtype", self.reduce_dtype)):
@@ -90,9 +90,13 @@ class Sharded(States):
         options.prefetch, options.threads, options.gradient_slots = prefetch, threads, slots
         options.replicas = -1 if replicas == "nodes" else replicas
         options.timeout_ms = 0 if timeout is None else int(timeout * 1000)
+        group = None if group is None else _group_of(group)
         self.world = self.library.call("muster_world_open", None) if world is None else world
-        handles = {"world": self.world if world is None else None, "shard": None}
+        handles = {"world": self.world if world is None else None, "part": None, "shard": None}
         self._handles, self._finalizer = handles, weakref.finalize(self, _close, self.library, handles)
+        if group is not None:
+            ranks = _ranks_of(group, self.library.muster_world_rank(self.world), self.library.muster_world_size(self.world))
+            self.world = handles["part"] = self.library.call("muster_world_split", self.world, ranks[0], ranks.index(torch.distributed.get_rank()))
         handles["shard"] = self.library.call("muster_shard_create", self.world, ctypes.byref(options))
         self.rank, self.size = self.library.muster_world_rank(self.world), self.library.muster_world_size(self.world)
 
@@ -330,8 +334,31 @@ def shard(module, units=None, **options):
     param_dtype: torch.bfloat16 or float16: gathered parameters and their gradients; masters and optimizer state stay float32, and
     the module computes in these 16 bits. reduce_dtype: of gradients on their way, None: as param_dtype. cast_inputs: floating
     inputs of units become param_dtype. Losses are not scaled.
+    group: the ranks to shard over: a process group that this rank is in, or one dimension of a DeviceMesh, mesh["data"]. Every rank of the
+    world calls with its own group at the same time. None: all ranks. `rank`, `size` and `replicas` are of the group then.
     init(module): fills a module whose parameters were on the meta device; None: its reset_parameters()."""
     return Sharded(module, units, **options)
+
+
+def _group_of(group):
+    """The process group that a dimension of a DeviceMesh is, or the group itself."""
+    if hasattr(group, "get_group"):  # a DeviceMesh
+        if group.ndim != 1:
+            names = ", ".join(f"mesh[{name!r}]" for name in group.mesh_dim_names or ())
+            raise ValueError(f"group is a mesh of {group.ndim} dimensions: give one of them{names and ', ' + names}")
+        group = group.get_group()
+    if not isinstance(group, torch.distributed.ProcessGroup):
+        raise TypeError(f"group is {group!r}, but must be a process group that this rank is in, or a dimension of a DeviceMesh")
+    return group
+
+
+def _ranks_of(group, rank, size):
+    """The group's ranks in the world, which has to be torch.distributed's."""
+    distributed = torch.distributed
+    found = distributed.get_rank(), distributed.get_world_size()
+    if found != (rank, size):
+        raise RuntimeError(f"torch.distributed has rank {found[0]} of {found[1]}, and libmuster's world rank {rank} of {size}: a group needs the same ranks")
+    return sorted(distributed.get_process_group_ranks(group))
 
 
 def _common_dtype(parameters):
@@ -383,10 +410,10 @@ def _trim():
 
 
 def _close(library, handles):
-    shard, world = handles["shard"], handles["world"]
-    handles["shard"] = handles["world"] = None
+    shard, worlds = handles["shard"], (handles["part"], handles["world"])
+    handles["shard"] = handles["part"] = handles["world"] = None
     library.muster_shard_destroy(shard)
-    if world:
+    for world in filter(None, worlds):  # the part before the whole
         library.muster_world_close(ctypes.byref(ctypes.c_void_p(world)))
 
 

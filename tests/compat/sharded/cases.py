@@ -600,12 +600,44 @@ def memory():
     sharded.close()
 
 
+def parts_of_a_mesh():
+    """A mesh of 2 x 2: each line of a dimension trains a model of its own, as one process would with the line's samples."""
+    if SIZE != 4:
+        return
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("parts", "data"))
+    for given, group in ((mesh["data"], mesh["data"].get_group()), (mesh["parts"].get_group(), mesh["parts"].get_group())):
+        ranks = dist.get_process_group_ranks(group)
+
+        def line():
+            torch.manual_seed(50 + ranks[0])
+            return Model().double()
+
+        want = whole_run(line(), 3, 1e-2, 1.0)
+        sharded = muster.torch.shard(line(), group=given)
+        assert (sharded.rank, sharded.size) == (ranks.index(RANK), 2), (sharded.rank, sharded.size, ranks)
+        for step in range(3):
+            loss = sharded.module(*(part.tensor_split(2)[sharded.rank] for part in batch(step)))
+            loss.backward()
+            sharded.step(lr=1e-2, clip_norm=1.0)
+            total = loss.detach().clone()
+            dist.all_reduce(total, group=group)
+            close(total.item() / 2, want[step], EXACT, f"ranks {ranks}, loss of step {step}")
+        sharded.close()
+    for wrong, says in ((mesh, "give one of them, mesh['parts'], mesh['data']"), ("data", "must be a process group that this rank is in")):
+        try:
+            muster.torch.shard(made(), group=wrong)
+        except (TypeError, ValueError) as error:
+            assert says in str(error), error
+        else:
+            raise AssertionError(f"{wrong} was taken as a group")
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     cases = [memory, exact_in_float64, modules_of_every_kind, accumulation, activation_checkpoints, other_optimizers, nested_units,
-             hybrid, transformers_models, sixteen_bits, lambda: states(folder), lambda: resume(folder), lambda: resume_elsewhere(folder.parent), from_the_meta_device, failures, guard_cases.Cases(RANK, SIZE, folder).run]
+             hybrid, parts_of_a_mesh, transformers_models, sixteen_bits, lambda: states(folder), lambda: resume(folder), lambda: resume_elsewhere(folder.parent), from_the_meta_device, failures, guard_cases.Cases(RANK, SIZE, folder).run]
     for case in cases:
         case()
         dist.barrier()
