@@ -12,7 +12,7 @@ PACKAGES = {"libc.so.6": "libc6 (>= {}.{})".format(*LIMITS["GLIBC"]), "libgcc_s.
             "libjansson.so.4": "libjansson4 (>= 2.11)", "libopenblas.so.0": "libopenblas0-openmp",  # the build that has no threads of its own
             "libstdc++.so.6": "libstdc++6 (>= 8)", "libsentencepiece.so.0": "libsentencepiece0", "libsentencepiece_train.so.0": "libsentencepiece0"}
 OPENED = ["libzmq5", "libsodium23"]  # by name, where they are needed
-OPENED_BY_FEW = ["libmicrohttpd12", "libgnutls30", "libncursesw6", "libunistring2", "libpcre2-8-0", "libsnappy1v5"]
+OPENED_BY_FEW = ["libmicrohttpd12", "libgnutls30", "libncursesw6", "libunistring2", "libpcre2-8-0", "libsnappy1v5", "libturbojpeg0"]
 
 
 def packages_of(machine, paths):

@@ -43,7 +43,7 @@ struct api_stage {
     int32_t found;                     /* the stage of a checkpoint that was refused for it; -1: none */
 };
 
-enum { API_BASE = 64, API_CLASSES = 256 };
+enum { API_BASE = 64, API_CLASSES = 4096 };
 
 struct muster_trainer {
     struct muster_model *shared;

@@ -152,6 +152,8 @@ static const struct effect {
     {"model.blocks", "model.architecture", RESNET},
     {"model.filters", "model.architecture", RESNET},
     {"data.dataset", "model.architecture", PICTURES},
+    {"data.resize", "model.architecture", PICTURES},
+    {"data.crop_area", "model.architecture", PICTURES},
     {"data.crop_padding", "model.architecture", PICTURES},
     {"data.flip", "model.architecture", PICTURES},
     {"data.mean", "model.architecture", PICTURES},

@@ -25,7 +25,7 @@ static int read_planes(const char *path, int channels)
     if (!planes)
         abort();
     memset(planes, MARK, bytes + MARGIN);
-    const int result = png_file_read(path, &shape, planes, &err);
+    const int result = picture_file_read(path, &shape, planes, &err);
     if ((result < 0) != (err.text[0] != '\0'))
         abort();
     for (size_t i = bytes; i < bytes + MARGIN; i++)

@@ -1,6 +1,7 @@
 /* find.c - see pictures_internal.h: finds the files of a set by their names, and opens them. */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "proto/base/error.h"
@@ -135,16 +136,44 @@ static int add_idx_file(struct pictures *p, const char *path, struct muster_erro
     return idx_open(&p->block[p->blocks++], path, labels[found], err);
 }
 
+/* Decodes the listed pictures if they fit into memory as they are; else their files are read for each sample.
+ */
+static int keep_folders(struct pictures *p, struct muster_error *err)
+{
+    const struct picture_shape *shape = &p->augment.shape;
+    const int64_t each = (int64_t)shape->channels * shape->height * shape->width;
+    struct picture_block *block = &p->block[p->blocks++];
+    bool jpeg = false;
+    for (int64_t i = 0; i < p->list.count && !jpeg; i++) {
+        const char *path = p->list.paths.data + p->list.item[i].at;
+        const char *dot = strrchr(path, '.');
+        jpeg = dot && strcasecmp(dot, ".png") != 0;
+    }
+    if (jpeg && picture_files_open(err) < 0)
+        return -1;
+    *block = (struct picture_block){.shape = *shape, .count = p->list.count};
+    if (p->resize || p->list.count > PICTURE_MEMORY / each || p->names.count > 256)
+        return 0;
+    const int result = class_folders_decode(block, &p->list, shape, err);
+    picture_list_free(&p->list);
+    return result;
+}
+
 static int add_class_folders(struct pictures *p, const char *folder, struct muster_error *err)
 {
     p->kind = PICTURES_FOLDERS;
-    if (class_folders_open(&p->block[p->blocks++], &p->names, folder, &p->augment.shape, err) < 0)
+    const struct picture_shape *shape = &p->augment.shape;
+    if (shape->channels != 1 && shape->channels != 3)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s: pictures in folders have 1 or 3 channels, and model.input_channels is %d",
+                         folder, shape->channels);
+    if (class_folders_list(&p->list, &p->names, folder, err) < 0)
         return -1;
     if (p->names.count != p->classes)
         return error_set(err, MUSTER_E_INVALID,
                          "%s has %d folders, each of a class, and model.num_classes is %d: set it to %d",
                          folder, p->names.count, p->classes, p->names.count);
-    return 1;
+    return keep_folders(p, err) < 0 ? -1 : 1;
 }
 
 /* Adds the pictures of a folder, recognized by the names of its files. Returns 1: found. */
@@ -190,12 +219,13 @@ static int add_folder(struct pictures *p, const char *folder, const char *part, 
         return -1;
     if (classes)
         return add_class_folders(p, folder, err);
-    return error_set(
-        err, MUSTER_E_INVALID,
-        "%s has none of CIFAR-10's %s (.bin, or pickled), no %s of CIFAR-100 with its meta, no "
-        "%s-images-idx3-ubyte (or .idx3-ubyte, .gz) with its labels, and no folders of PNG files by class; "
-        "nothing is fetched",
-        folder, of_test(part) ? "test_batch" : "data_batch_1 to 5", of_test(part) ? "test" : "train", part);
+    return error_set(err, MUSTER_E_INVALID,
+                     "%s has none of CIFAR-10's %s (.bin, or pickled), no %s of CIFAR-100 with its meta, no "
+                     "%s-images-idx3-ubyte (or .idx3-ubyte, .gz) with its labels, and no folders of PNG or "
+                     "JPEG files by class; "
+                     "nothing is fetched",
+                     folder, of_test(part) ? "test_batch" : "data_batch_1 to 5",
+                     of_test(part) ? "test" : "train", part);
 }
 
 int pictures_add_path(struct pictures *p, const char *path, const char *part, enum picture_kind kind,

@@ -1,11 +1,13 @@
 /* pictures.c - see pictures.h. */
 #include "trainer/pictures/pictures.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/text.h"
 #include "proto/philox.h"
 #include "trainer/data/identity.h"
 #include "trainer/data/order.h"
@@ -43,6 +45,8 @@ void pictures_destroy(struct pictures *p)
         picture_block_free(&p->block[i]);
     if (!p->owner)
         class_names_free(&p->names);
+    if (!p->owner)
+        picture_list_free(&p->list);
     buffer_free(&p->identity);
     mem_free(p);
 }
@@ -61,7 +65,7 @@ static int check_block(const struct pictures *p, const struct picture_block *b, 
         return error_set(err, MUSTER_E_INVALID,
                          "%s has pictures of %d channels, and model.input_channels is %d", path,
                          from->channels, to->channels);
-    for (int64_t i = 0; i < b->count; i++)
+    for (int64_t i = 0; b->pixels && i < b->count; i++)
         if (b->labels[i * b->labels_apart] >= p->classes)
             return error_set(err, MUSTER_E_INVALID,
                              "%s has the label %d (picture %lld), and model.num_classes is %d", path,
@@ -82,6 +86,15 @@ static uint64_t block_hash(const struct picture_block *b)
     return hash;
 }
 
+/* A hash of the paths and labels of files that are read later. */
+static uint64_t list_hash(const struct picture_list *list)
+{
+    uint64_t hash = text_hash(TEXT_HASH_START, list->paths.data, list->paths.length);
+    for (int64_t i = 0; i < list->count; i++)
+        hash = text_hash(hash, &list->item[i].label, sizeof list->item[i].label);
+    return hash;
+}
+
 static int finish_files(struct pictures *p, const char *path, const char *name, struct buffer *identity,
                         struct muster_error *err)
 {
@@ -91,8 +104,9 @@ static int finish_files(struct pictures *p, const char *path, const char *name, 
             return -1;
         p->all += p->block[i].count;
         (void)snprintf(line, sizeof line, "%s %d", name, i); /* fits */
-        identity_add(identity, line, "%lld pictures (%016llx)", (long long)p->block[i].count,
-                     (unsigned long long)block_hash(&p->block[i]));
+        identity_add(
+            identity, line, "%lld pictures (%016llx)", (long long)p->block[i].count,
+            (unsigned long long)(p->block[i].pixels ? block_hash(&p->block[i]) : list_hash(&p->list)));
     }
     p->samples = p->all;
     return p->all ? 0 : error_set(err, MUSTER_E_INVALID, "%s holds no pictures", path);
@@ -110,6 +124,8 @@ static struct pictures *pictures_create(const struct pictures_options *o, struct
     p->seed = o->seed;
     p->classes = o->classes;
     p->augment = o->augment;
+    p->resize = o->resize;
+    p->crop_area = o->crop_area;
     return p;
 }
 
@@ -160,23 +176,69 @@ static int open_validation(struct pictures *p, const struct pictures_options *o,
     return check_names(p, held, o->validation_path, err);
 }
 
+static int check_resize(const struct pictures_options *o, struct muster_error *err)
+{
+    const struct picture_shape *to = &o->augment.shape;
+    const int side = to->height > to->width ? to->height : to->width;
+    if (o->resize && o->resize < side)
+        return error_set(err, MUSTER_E_INVALID, "data.resize %d is below model.input_size %d", o->resize,
+                         side);
+    return o->crop_area > 0 && !o->resize
+               ? error_set(err, MUSTER_E_INVALID, "data.crop_area %g needs data.resize, for evaluations",
+                           o->crop_area)
+               : 0;
+}
+
 struct pictures *pictures_open(const struct pictures_options *o, struct muster_error *err)
 {
     GUARD(guard_pictures) struct pictures *p = pictures_create(o, err);
-    if (!p || pictures_add_path(p, o->path, "train", o->kind, err) < 0 ||
+    if (!p || check_resize(o, err) < 0 || pictures_add_path(p, o->path, "train", o->kind, err) < 0 ||
         finish_files(p, o->path, "pictures", &p->identity, err) < 0)
         return NULL;
     if (o->validation_path && *o->validation_path ? open_validation(p, o, err) < 0
                                                   : o->validation_share > 0 && hold_out(p, o, err) < 0)
         return NULL;
+    if (o->resize && !p->list.count) {
+        (void)error_set(err, MUSTER_E_INVALID, "data.resize is for pictures in folders; %s is another set",
+                        o->path);
+        return NULL;
+    }
     identity_add(&p->identity, "validation_share", "%g", o->validation_share);
     identity_add(&p->identity, "crop", "%d", o->augment.padding);
     identity_add(&p->identity, "flip", "%d", o->augment.flips);
+    if (o->resize)
+        identity_add(&p->identity, "resize", "%d, crops of %g", o->resize, o->crop_area);
     if (p->identity.failed) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a set of pictures");
         return NULL;
     }
     return take_pointer(&p);
+}
+
+/* ---- random numbers ---- */
+
+/* Set in the counter's last word: other uses of a seed have small numbers there, dropout has the highest bit.
+ */
+#define AUGMENT_DOMAIN 0x40000000u
+
+/* Four words of (seed, epoch, picture, use). use: below 2^10. */
+static void random_words(uint64_t seed, uint64_t epoch, uint64_t picture, uint32_t use, uint32_t word[4])
+{
+    const uint32_t counter[4] = {(uint32_t)picture, (uint32_t)(picture >> 32), (uint32_t)epoch,
+                                 AUGMENT_DOMAIN | use << 20 | (uint32_t)(epoch >> 32)};
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    philox4x32_10(counter, key, word);
+}
+
+/* 0 or more, below 1. */
+static double unit(uint32_t word)
+{
+    return word / 4294967296.0;
+}
+
+static int below(uint32_t word, int count)
+{
+    return (int)((uint64_t)word * (uint64_t)(count > 0 ? count : 1) >> 32);
 }
 
 /* ---- samples ---- */
@@ -190,7 +252,91 @@ static int64_t picture_of(const struct pictures *p, int64_t index)
     return (int64_t)order_permute(~p->seed, UINT64_MAX - 1, (uint64_t)(p->first + index), all);
 }
 
-void pictures_sample(const struct pictures *p, uint64_t g, float *out, int32_t *label)
+/* Python's round(): a half goes to the even number. */
+static int round_half(double value)
+{
+    return (int)nearbyint(value);
+}
+
+/* A random box of at least crop_area of the picture, with sides of 3:4 to 4:3, as torchvision's
+ * RandomResizedCrop draws it: ten tries, else a box in the middle. */
+static struct picture_box random_box(const struct pictures *p, const struct picture_pixels *of,
+                                     uint64_t epoch, uint64_t picture)
+{
+    enum { TRIES = 10 };
+    const double area = (double)of->height * of->width, wide = log(4.0 / 3),
+                 ratio = (double)of->width / of->height;
+    for (int i = 0; i < TRIES; i++) {
+        uint32_t word[4];
+        random_words(p->seed, epoch, picture, 1 + (uint32_t)i, word);
+        const double target = area * (p->crop_area + (1 - p->crop_area) * unit(word[0])),
+                     shape = exp(-wide + 2 * wide * unit(word[1]));
+        const int width = round_half(sqrt(target * shape)), height = round_half(sqrt(target / shape));
+        if (width > 0 && width <= of->width && height > 0 && height <= of->height)
+            return (struct picture_box){below(word[2], of->height - height + 1),
+                                        below(word[3], of->width - width + 1), height, width};
+    }
+    const int width = ratio > 4.0 / 3 ? round_half(of->height * 4.0 / 3) : of->width,
+              height = ratio < 3.0 / 4 ? round_half(of->width / 0.75) : of->height;
+    return (struct picture_box){(of->height - height) / 2, (of->width - width) / 2, height, width};
+}
+
+/* The picture with a shorter side of `resize`, cropped to the input, as Resize and RandomCrop or CenterCrop.
+ */
+static int fit_picture(const struct pictures *p, struct picture_pixels *pixels, uint64_t epoch,
+                       uint64_t picture, struct muster_error *err)
+{
+    const struct picture_shape *to = &p->augment.shape;
+    const struct picture_box whole = {0, 0, pixels->height, pixels->width};
+    if (!p->ordered && p->crop_area > 0) {
+        const struct picture_box box = random_box(p, pixels, epoch, picture);
+        return picture_pixels_resize(pixels, &box, to->height, to->width, err);
+    }
+    const bool upright = pixels->width <= pixels->height;
+    const int longer = (int)((int64_t)p->resize * (upright ? pixels->height : pixels->width) /
+                             (upright ? pixels->width : pixels->height));
+    if (picture_pixels_resize(pixels, &whole, upright ? longer : p->resize, upright ? p->resize : longer,
+                              err) < 0)
+        return -1;
+    const int free_rows = pixels->height - to->height, free_columns = pixels->width - to->width;
+    struct picture_box box = {round_half(free_rows / 2.0), round_half(free_columns / 2.0), to->height,
+                              to->width};
+    if (!p->ordered) {
+        uint32_t word[4];
+        random_words(p->seed, epoch, picture, 1, word);
+        box.top = below(word[0], free_rows + 1);
+        box.left = below(word[1], free_columns + 1);
+    }
+    return picture_pixels_resize(pixels, &box, to->height, to->width, err); /* the size stays: a crop */
+}
+
+/* A picture whose file is read now. */
+static int read_listed(const struct pictures *p, int64_t picture, uint64_t epoch,
+                       const struct augment_choice *choice, float *out, struct muster_error *err)
+{
+    struct picture_pixels pixels __attribute__((cleanup(picture_pixels_free))) = {0};
+    struct augment_choice how = *choice;
+    scope_free char *path = picture_list_path(&p->list, picture, err);
+    const size_t elements = (size_t)pictures_elements(p);
+    scope_free uint8_t *planes = mem_calloc(elements, 1);
+    if (!path || !planes)
+        return path ? error_set(err, MUSTER_E_NOMEM, "no memory for a picture") : -1;
+    if (!p->resize) {
+        if (picture_file_read(path, &p->augment.shape, planes, err) < 0)
+            return -1;
+    } else {
+        if (picture_pixels_read(path, &pixels, err) < 0 ||
+            fit_picture(p, &pixels, epoch, (uint64_t)picture, err) < 0)
+            return -1;
+        picture_pixels_place(&pixels, &p->augment.shape, planes);
+        how.top = how.left = p->augment.padding; /* it is cropped already */
+    }
+    augment_picture(&p->augment, &how, &p->augment.shape, planes, out);
+    return 0;
+}
+
+int pictures_sample(const struct pictures *p, uint64_t g, float *out, int32_t *label,
+                    struct muster_error *err)
 {
     const uint64_t samples = (uint64_t)p->samples, epoch = g / samples;
     const uint64_t index = p->ordered ? g % samples : order_permute(p->seed, epoch, g % samples, samples);
@@ -198,12 +344,17 @@ void pictures_sample(const struct pictures *p, uint64_t g, float *out, int32_t *
     const struct augment_choice choice = p->ordered
                                              ? augment_none(&p->augment)
                                              : augment_choose(&p->augment, p->seed, epoch, (uint64_t)picture);
+    if (p->list.count) {
+        *label = p->list.item[picture].label;
+        return read_listed(p, picture, epoch, &choice, out, err);
+    }
     const struct picture_block *b = p->block;
     int64_t at = picture;
     for (; at >= b->count; b++)
         at -= b->count;
     augment_picture(&p->augment, &choice, &b->shape, b->pixels + at * b->apart, out);
     *label = b->labels[at * b->labels_apart];
+    return 0;
 }
 
 int64_t pictures_elements(const struct pictures *p)
@@ -251,10 +402,6 @@ const char *pictures_identity(const struct pictures *p)
 
 /* ---- augmentation ---- */
 
-/* Set in the counter's last word: other uses of a seed have small numbers there, dropout has the highest bit.
- */
-#define AUGMENT_DOMAIN 0x40000000u
-
 struct augment_choice augment_none(const struct augment_options *options)
 {
     return (struct augment_choice){options->padding, options->padding, false};
@@ -263,12 +410,9 @@ struct augment_choice augment_none(const struct augment_options *options)
 struct augment_choice augment_choose(const struct augment_options *options, uint64_t seed, uint64_t epoch,
                                      uint64_t picture)
 {
-    const uint32_t counter[4] = {(uint32_t)picture, (uint32_t)(picture >> 32), (uint32_t)epoch,
-                                 AUGMENT_DOMAIN | (uint32_t)(epoch >> 32)};
-    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    const uint64_t places = 2 * (uint64_t)options->padding + 1;
     uint32_t word[4];
-    philox4x32_10(counter, key, word);
+    random_words(seed, epoch, picture, 0, word);
+    const uint64_t places = 2 * (uint64_t)options->padding + 1;
     return (struct augment_choice){(int)(word[0] * places >> 32), (int)(word[1] * places >> 32),
                                    options->flips && word[2] >> 31};
 }

@@ -63,7 +63,7 @@ enum picture_kind {
 
 struct pictures_options {
     /* A batch of CIFAR-10, an IDX file of pictures, or a folder: with the training files of either, also in a
-     * folder that torchvision makes there; or with a folder of PNG files for each class. */
+     * folder that torchvision makes there; or with a folder of PNG and JPEG files for each class. */
     const char *path;
     const char *validation_path; /* a separate file or folder; "" or NULL: none. Of a folder of IDX files the
                                     test files are read; folders have the same classes */
@@ -71,6 +71,11 @@ struct pictures_options {
     double validation_share;     /* 0 <= share < 1 */
     uint64_t seed;
     int classes; /* classes of the model; labels are below */
+    /* Pictures in folders: the shorter side becomes so many pixels, 0: as it is. A sample is cropped from the
+     * result: at a random place in training, from the middle in an evaluation. */
+    int resize;
+    double crop_area; /* above 0: training takes a random box of this share of the area or more
+                         (RandomResizedCrop) */
     struct augment_options augment;
 };
 
@@ -84,8 +89,10 @@ int64_t pictures_samples(const struct pictures *pictures); /* samples of an epoc
 /* The validation split, owned by the set; NULL: none. */
 const struct pictures *pictures_validation(const struct pictures *pictures);
 int64_t pictures_elements(const struct pictures *pictures); /* elements of the input */
-/* Writes sample g: (channels,height,width) of the input, and its label. */
-void pictures_sample(const struct pictures *pictures, uint64_t g, float *out, int32_t *label);
+/* Writes sample g: (channels,height,width) of the input, and its label. Error: a file that is read for each
+ * sample cannot be read. */
+int pictures_sample(const struct pictures *pictures, uint64_t g, float *out, int32_t *label,
+                    struct muster_error *err);
 
 int64_t pictures_files(const struct pictures *pictures);
 const char *pictures_class(const struct pictures *pictures, int label); /* name; NULL: unknown */

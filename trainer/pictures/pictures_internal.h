@@ -12,7 +12,13 @@
 #include "trainer/data/mapping.h"
 #include "trainer/pictures/pictures.h"
 
-enum { PICTURE_SIDE_LIMIT = 4096, PICTURE_CLASSES_LIMIT = 256, PICTURE_BLOCKS = 16 };
+enum {
+    PICTURE_SIDE_LIMIT = 4096,
+    PICTURE_FILE_SIDE = 16384, /* the longest side of a PNG or JPEG file */
+    PICTURE_CLASSES_LIMIT = 4096,
+    PICTURE_BLOCKS = 16,
+    PICTURE_MEMORY = 1 << 30, /* bytes of pictures in folders that are kept decoded */
+};
 
 /* Pictures of one shape with their labels. Picture i has its planes of bytes at pixels + i*apart, its label
  * at labels[i*labels_apart]. */
@@ -45,11 +51,11 @@ int cifar_open(struct picture_block *block, const char *path, enum cifar_set *se
  * Errors name the file and its fault; the caller frees the block in any case. */
 int idx_open(struct picture_block *block, const char *pictures, const char *labels, struct muster_error *err);
 
-/* ---- class_folders.c: PNG files in folders by class, ROOT/cat/1.png, ROOT/dog/more/2.png ----
+/* ---- class_folders.c: files in folders by class, ROOT/cat/1.png, ROOT/dog/more/2.jpg ----
  *
  * The rules are torchvision's ImageFolder's. A class is a folder; its label is the index of its name
- * in sorted order. Its pictures are the files below it that end in .png (any case), folders in the order of
- * their names, links followed. */
+ * in sorted order. Its pictures are the files below it that end in .png, .jpg or .jpeg (any case), folders in
+ * the order of their names, links followed. */
 
 struct class_names {
     int count;
@@ -57,21 +63,60 @@ struct class_names {
 };
 void class_names_free(struct class_names *names); /* accepts a zeroed struct */
 
+struct listed_picture {
+    size_t at; /* place of its path in paths */
+    int32_t label;
+};
+struct picture_list {
+    char *root;
+    struct buffer paths;         /* below root, each ended by NUL */
+    struct listed_picture *item; /* (count) */
+    int64_t count, room;
+    int32_t label; /* class of the next picture */
+};
+void picture_list_free(struct picture_list *list); /* accepts a zeroed struct */
+char *picture_list_path(const struct picture_list *list, int64_t index, struct muster_error *err);
+
 /* Whether a folder has folders that are not hidden; -1: an error. */
 int class_folders_there(const char *root, struct muster_error *err);
 
-/* Decodes all pictures into planes of `shape`; names gets the classes. Errors name the folder or file: too
- * few or too many classes, a class without pictures, a picture of another format, an unreadable file. The
- * caller frees block and names in any case. */
-int class_folders_open(struct picture_block *block, struct class_names *names, const char *root,
-                       const struct picture_shape *shape, struct muster_error *err);
+/* Lists the pictures; names gets the classes. Errors name the folder: too few or too many classes, a class
+ * without pictures, a file of another format. The caller frees list and names in any case. */
+int class_folders_list(struct picture_list *list, struct class_names *names, const char *root,
+                       struct muster_error *err);
+/* Decodes all pictures into planes of `shape`; labels are below 256. The caller frees the block in any case.
+ */
+int class_folders_decode(struct picture_block *block, const struct picture_list *list,
+                         const struct picture_shape *shape, struct muster_error *err);
 
-/* Reads a PNG file into `planes`, (shape.channels,height,width), by libpng. A smaller picture is put in the
- * middle of zeros. Palettes are resolved, alpha is dropped, gamma is ignored, 16 bits become the high byte;
- * colours become gray by Pillow's formula of convert("L"). Errors name the file and its fault: no PNG, cut
- * off, a wrong checksum, larger than shape. shape has 1 or 3 channels. */
-int png_file_read(const char *path, const struct picture_shape *shape, uint8_t *planes,
-                  struct muster_error *err);
+/* ---- picture_file.c: PNG files by libpng, JPEG files by libturbojpeg (loaded when it is needed) ----
+ *
+ * Of PNG palettes are resolved, alpha is dropped, gamma is ignored, 16 bits become the high byte. JPEG has
+ * the pixels that Pillow reads; inks of Adobe become colours. Colours become gray by Pillow's convert("L").
+ */
+
+struct picture_pixels {
+    int height, width, channels; /* 1 or 3 bytes a pixel, one pixel after another */
+    uint8_t *data;
+};
+struct picture_box {
+    int top, left, height, width;
+};
+/* Loads the library of JPEG. Call it before threads read pictures. */
+int picture_files_open(struct muster_error *err);
+/* Errors name the file and its fault: neither PNG nor JPEG, cut off, a wrong checksum. The caller frees in
+ * any case. */
+int picture_pixels_read(const char *path, struct picture_pixels *out, struct muster_error *err);
+void picture_pixels_free(struct picture_pixels *pixels);
+/* Replaces the pixels by the box in another size: Pillow's resize(size, BILINEAR, box), to the bit. */
+int picture_pixels_resize(struct picture_pixels *pixels, const struct picture_box *box, int height, int width,
+                          struct muster_error *err);
+/* The picture in the middle of zeros, (to.channels,height,width); it is not larger. to has 1 or 3 channels.
+ */
+void picture_pixels_place(const struct picture_pixels *from, const struct picture_shape *to, uint8_t *planes);
+/* Reads a file into planes; a picture that is larger than shape is an error. */
+int picture_file_read(const char *path, const struct picture_shape *shape, uint8_t *planes,
+                      struct muster_error *err);
 
 /* ---- unpickle.c: the pickled batches of CIFAR, a dict of texts, lists and one array of bytes. Pure. ----
  *
@@ -103,6 +148,9 @@ struct pictures {
     uint64_t seed;
     int classes;
     struct class_names names; /* with PICTURES_FOLDERS */
+    struct picture_list list; /* files that are read for each sample; count 0: pictures are in blocks */
+    int resize;               /* length of the shorter side; 0: as it is */
+    double crop_area;
     struct augment_options augment;
     const struct pictures *owner; /* the set that owns the blocks; NULL: this set */
     struct pictures *validation;

@@ -32,9 +32,7 @@ struct batch_source batch_source_texts(const struct data *data, int positions)
 static int read_picture_sample(const struct batch_source *source, uint64_t g, void *const *to,
                                struct muster_error *err)
 {
-    (void)err; /* pictures are in memory, and were checked */
-    pictures_sample(source->from, g, to[0], to[1]);
-    return 1;
+    return pictures_sample(source->from, g, to[0], to[1], err) < 0 ? -1 : 1;
 }
 
 struct batch_source batch_source_pictures(const struct pictures *pictures)

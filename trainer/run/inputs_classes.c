@@ -85,6 +85,8 @@ static int open_pictures(struct inputs *inputs, struct train_config *c, int rank
         .validation_share = c->validation_share,
         .seed = (uint64_t)c->seed,
         .classes = train_config_classes(c),
+        .resize = (int)c->resize,
+        .crop_area = c->crop_area,
         .augment = {.shape = {(int)c->input_channels, (int)c->input_size, (int)c->input_size},
                     .padding = (int)c->crop_padding,
                     .flips = c->flip}};

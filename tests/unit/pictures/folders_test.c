@@ -108,9 +108,9 @@ static void check(const struct picture *p)
     uint8_t planes[3][SIDE][SIDE], gray[SIDE][SIDE];
     const bool color = p->type & PNG_COLOR_MASK_COLOR;
     write_png(inside("one.png"), p);
-    if (png_file_read(inside("one.png"), &(struct picture_shape){3, SIDE, SIDE}, &planes[0][0][0], &err) <
+    if (picture_file_read(inside("one.png"), &(struct picture_shape){3, SIDE, SIDE}, &planes[0][0][0], &err) <
             0 ||
-        png_file_read(inside("one.png"), &(struct picture_shape){1, SIDE, SIDE}, &gray[0][0], &err) < 0)
+        picture_file_read(inside("one.png"), &(struct picture_shape){1, SIDE, SIDE}, &gray[0][0], &err) < 0)
         fail_msg("type %d, depth %d: %s", p->type, p->depth, err.text);
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE; x++) {
@@ -198,8 +198,11 @@ static void classes_are_the_sorted_folders(void **state)
     struct class_names found = {0};
     (void)state;
     make_set();
-    if (class_folders_open(&block, &found, inside("set"), &side8, &err) < 0)
+    struct picture_list list;
+    if (class_folders_list(&list, &found, inside("set"), &err) < 0 ||
+        class_folders_decode(&block, &list, &side8, &err) < 0)
         fail_msg("%s", err.text);
+    picture_list_free(&list);
     assert_int_equal(found.count, 3);
     for (int i = 0; i < 3; i++)
         assert_string_equal(found.name[i], names[i]);
@@ -265,9 +268,9 @@ static void what_cannot_be_read_is_named(void **state)
     (void)state;
     const size_t bytes = read_whole("set/dog/1.png", png, sizeof png);
     put_bytes("set/dog/bad.png", "no picture at all", 17);
-    refused("set/dog/bad.png", "is no PNG file");
+    refused("set/dog/bad.png", "is no PNG and no JPEG file");
     put_bytes("set/dog/bad.png", "", 0);
-    refused("set/dog/bad.png", "is no PNG file");
+    refused("set/dog/bad.png", "is no PNG and no JPEG file");
     for (size_t cut = 8; cut + 13 < bytes; cut += 7) { /* before the last chunk's head */
         put_bytes("set/dog/bad.png", png, cut);
         refused("set/dog/bad.png", "cannot be read: it is cut off");
@@ -276,9 +279,11 @@ static void what_cannot_be_read_is_named(void **state)
     put_bytes("set/dog/bad.png", png, bytes);
     refused("set/dog/bad.png", "cannot be read: ");
     put_bytes("set/dog/photo.JPG", "x", 1);
-    refused("set/dog/photo.JPG", "PNG alone is read");
+    refused("set/dog/photo.JPG", "is no PNG and no JPEG file");
+    put_bytes("set/dog/photo.webp", "x", 1);
+    refused("set/dog/photo.webp", "are read as PNG and JPEG: convert it");
     make_folder("set/empty");
-    refused("set/empty", "has no .png file");
+    refused("set/empty", "has no .png or .jpg file");
     struct picture wide = {PNG_COLOR_TYPE_GRAY, 8, 0, 9, 1, {{0}}, {{0, 0, 0}}};
     write_png(inside("set/dog/wide.png"), &wide);
     refused("set/dog/wide.png", "is a picture of 1 x 9, larger than model.input_size 8");

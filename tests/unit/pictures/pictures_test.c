@@ -170,7 +170,8 @@ static void the_split_is_whole_and_of_the_seed(void **state)
         assert_int_equal(pictures_samples(held), 4);
         for (int g = 0; g < PICTURES; g++) {
             int32_t label;
-            pictures_sample(g < 16 ? p : held, (uint64_t)(g < 16 ? g : g - 16), sample, &label);
+            assert_int_equal(
+                pictures_sample(g < 16 ? p : held, (uint64_t)(g < 16 ? g : g - 16), sample, &label, NULL), 0);
             const int picture = picture_in(sample);
             assert_in_range(picture, 0, PICTURES - 1);
             assert_int_equal(label, picture % 10);
@@ -198,10 +199,10 @@ static void an_epoch_has_an_order_and_augmentation_of_its_own(void **state)
     struct pictures *p = pictures_open(&o, &err);
     assert_non_null(p);
     for (uint64_t g = 0; g < PICTURES; g++) {
-        pictures_sample(p, g, sample[0], &label);
-        pictures_sample(p, g, sample[1], &label);
+        assert_int_equal(pictures_sample(p, g, sample[0], &label, NULL), 0);
+        assert_int_equal(pictures_sample(p, g, sample[1], &label, NULL), 0);
         assert_memory_equal(sample[0], sample[1], sizeof sample[0]); /* a function of g */
-        pictures_sample(p, g + PICTURES, sample[1], &label);
+        assert_int_equal(pictures_sample(p, g + PICTURES, sample[1], &label, NULL), 0);
         moved += picture_in(sample[0]) != picture_in(sample[1]);
         same += !memcmp(sample[0], sample[1], sizeof sample[0]);
     }
@@ -264,7 +265,7 @@ static void idx_files_are_read(void **state)
     struct pictures *p = pictures_open(&o, &err);
     assert_non_null(p);
     for (uint64_t g = 0; g < 2; g++) {
-        pictures_sample(p, g, sample, &label);
+        assert_int_equal(pictures_sample(p, g, sample, &label, NULL), 0);
         assert_int_equal(picture_in(sample), label == 3 ? 7 : 9);
     }
     pictures_destroy(p);
@@ -319,7 +320,7 @@ static void sets_of_cifar(void **state)
         fail_msg("%s", err.text);
     int32_t seen = 0;
     for (uint64_t g = 0; g < 2; g++) {
-        pictures_sample(p, g, sample, &label);
+        assert_int_equal(pictures_sample(p, g, sample, &label, NULL), 0);
         seen += label;
     }
     assert_int_equal(seen, 99);
