@@ -175,8 +175,8 @@ struct train_config {
     double validation_share; /* share of the samples, from the end of the corpus; 0: none */
     int validation_split;    /* DATA_SPLIT_... of data.h */
     int dataset;             /* enum picture_kind of pictures.h; with the next ones, of pictures alone */
-    int64_t resize;    /* pixels of the shorter side; 0: as it is */
-    double crop_area;  /* smallest share of a random box; 0: none */
+    int64_t resize;          /* pixels of the shorter side; 0: as it is */
+    double crop_area;        /* smallest share of a random box; 0: none */
     int64_t crop_padding;
     bool flip;
     char *mean, *deviation; /* "0.5, 0.5, 0.5" */

@@ -143,9 +143,9 @@ MUSTER_API int muster_trainer_forward(struct muster_trainer *trainer, const void
  * steps before and after give the same bits as without. */
 MUSTER_API int muster_trainer_evaluate(struct muster_trainer *trainer, const void *const *arrays,
                                        int64_t rows, double sums[2], struct muster_error *err);
-/* Counts of class `number` in the last evaluation of a model of muster_classes with at most 4,096 classes, over
- * all ranks: actual, predicted and correct rows. The prediction is the largest logit, the first among equal
- * ones. */
+/* Counts of class `number` in the last evaluation of a model of muster_classes with at most 4,096 classes,
+ * over all ranks: actual, predicted and correct rows. The prediction is the largest logit, the first among
+ * equal ones. */
 MUSTER_API int muster_trainer_evaluated_class(const struct muster_trainer *trainer, int64_t number,
                                               double rows[3], struct muster_error *err);
 /* Settings training.early_stop_... and keep_best at work: takes in the mean loss of an evaluation after the
