@@ -172,13 +172,13 @@ static void run_grouped_backward(struct bench *b, int OC, int C)
 static void run_rms_norm(struct bench *b, int OC, int C)
 {
     (void)OC;
-    b->k->rms_norm_forward(b->wide[1], b->statistics, b->wide[0], b->row[0], b->N, C, 1e-5, NULL);
+    b->k->rms_norm_forward(b->wide[1], b->statistics, b->wide[0], b->row[0], b->N, C, 1e-5, 0, NULL);
 }
 static void run_rms_norm_backward(struct bench *b, int OC, int C)
 {
     (void)OC;
-    b->k->rms_norm_backward(b->wide[2], b->row[2], b->wide[1], b->wide[0], b->statistics, b->row[0], b->N, C,
-                            1, 1, b->work, NULL);
+    b->k->rms_norm_backward(b->wide[2], b->row[2], b->wide[1], b->wide[0], b->statistics, b->row[0], 0, b->N,
+                            C, 1, 1, b->work, NULL);
 }
 static void run_rotary(struct bench *b, int OC, int C)
 {
@@ -189,13 +189,14 @@ static void run_rotary(struct bench *b, int OC, int C)
 static void run_swiglu(struct bench *b, int OC, int C)
 {
     (void)OC;
-    b->k->swiglu_forward(b->wide[2], b->wide[0], b->wide[1], (int64_t)b->N * C, NULL);
+    b->k->gated_forward(b->wide[2], b->wide[0], b->wide[1], ACTIVATION_SILU, (int64_t)b->N * C, NULL);
 }
-static void run_swiglu_backward(struct bench *b, int OC, int C)
+static void run_gated_backward(struct bench *b, int OC, int C)
 {
     int64_t n = (int64_t)b->N * C;
     (void)OC;
-    b->k->swiglu_backward(b->wide[3], b->wide[3] + n, b->wide[0], b->wide[1], b->wide[2], 0, 0, n, NULL);
+    b->k->gated_backward(b->wide[3], b->wide[3] + n, b->wide[0], b->wide[1], b->wide[2], ACTIVATION_SILU, 0,
+                         0, n, NULL);
 }
 /* OC is the kind. */
 static void run_activation(struct bench *b, int OC, int C)
@@ -451,7 +452,7 @@ static void report_more(struct bench *b, double peak)
         {"rms norm backward", 2 * L + 1, 0, 0, 4 * row, run_rms_norm_backward, 0, C},
         {"rotary", L, 0, 0, 2 * row, run_rotary, 0, C},
         {"swiglu", L, 0, 0, 6 * row, run_swiglu, 0, 2 * C},
-        {"swiglu backward", L, 0, 0, 10 * row, run_swiglu_backward, 0, 2 * C},
+        {"swiglu backward", L, 0, 0, 10 * row, run_gated_backward, 0, 2 * C},
         {"gelu erf", L, 0, 0, 8 * row, run_activation, ACTIVATION_GELU_ERF, 4 * C},
         {"gelu erf backward", L, 0, 0, 12 * row, run_activation_backward, ACTIVATION_GELU_ERF, 4 * C},
         {"silu", L, 0, 0, 8 * row, run_activation, ACTIVATION_SILU, 4 * C},

@@ -64,7 +64,10 @@ struct attention {
     int B, T, heads, kv_heads, head_size;
     int causal; /* not 0: position t sees positions 0..t, else all */
     int64_t q_row, k_row, v_row;
+    int window; /* of causal attention: position t sees its own and the window - 1 before it; 0: all before it
+                 */
     double scale; /* factor of q.k; 0: 1/sqrt(head_size) */
+    double cap;   /* scores become cap tanh(score / cap) before the softmax; 0: they stay as they are */
     /* (B), each 0..T: positions at and beyond a sequence's length are not seen, their out and lse are 0 and
      * their gradients are 0; NULL: all T. Device memory; attention_work does not read it. */
     const int32_t *lengths;
@@ -73,21 +76,42 @@ struct attention {
 /* Rotary position embedding (Su et al. 2021, arXiv 2104.09864): pair i of a head turns by the angle t *
  * rotary_frequency(..., i) at position t, 0..T-1 in each sequence. */
 enum rotary_kind {
-    ROTARY_PLAIN,  /* frequency = theta^(-2i/head_size) */
-    ROTARY_LINEAR, /* divided by factor */
-    ROTARY_LLAMA3, /* divided by factor where the wavelength exceeds original / low, as it is below
-                      original / high, between them interpolated */
+    ROTARY_PLAIN,   /* frequency = theta^(-2i/size) */
+    ROTARY_LINEAR,  /* divided by factor */
+    ROTARY_LLAMA3,  /* divided by factor where the wavelength exceeds original / low, as it is below
+                       original / high, between them interpolated */
+    ROTARY_DYNAMIC, /* theta grows with the length of the sequence beyond `original` */
+    ROTARY_YARN,    /* Peng et al. 2023: pairs that turn more than `high` times within `original` stay as they
+                       are,    pairs that turn less than `low` times are divided by factor, between them
+                       interpolated */
+    ROTARY_LISTED,  /* divided by the pair's own factor; a second list is for sequences beyond `original` */
     ROTARY_KINDS
 };
 struct rotary {
     double theta;
     enum rotary_kind kind;
-    double factor;    /* for ROTARY_LINEAR and ROTARY_LLAMA3 */
-    double low, high; /* for ROTARY_LLAMA3: low_freq_factor, high_freq_factor */
-    int original;     /* for ROTARY_LLAMA3: original_max_position_embeddings */
+    double factor; /* for all kinds but ROTARY_PLAIN and ROTARY_LISTED */
+    double low,
+        high;     /* ROTARY_LLAMA3: low_freq_factor, high_freq_factor. ROTARY_YARN: beta_slow, beta_fast */
+    int original; /* original_max_position_embeddings; ROTARY_DYNAMIC: max_position_embeddings */
+    int size;     /* the first elements of a head that turn, even; 0: all */
+    double amplitude; /* factor of the turned elements; 0: 1 */
+    int exact;        /* ROTARY_YARN: not 0: the limits between pairs are not rounded to whole pairs */
+    const double
+        *lists; /* ROTARY_LISTED: size/2 factors, and size/2 beyond `original`; lives as long as the model */
 };
-/* Radians for one position; i in 0..HS/2-1. Same formulas as transformers' modeling_rope_utils. */
-double rotary_frequency(const struct rotary *rotary, int HS, int i);
+/* Elements of a head of HS that turn. */
+static inline int rotary_size(const struct rotary *rotary, int HS)
+{
+    return rotary->size > 0 ? rotary->size : HS;
+}
+static inline double rotary_amplitude(const struct rotary *rotary)
+{
+    return rotary->amplitude > 0 ? rotary->amplitude : 1.0;
+}
+/* Radians for one position in a sequence of `positions`; i in 0..rotary_size/2-1. Same formulas as
+ * transformers' modeling_rope_utils. */
+double rotary_frequency(const struct rotary *rotary, int HS, int positions, int i);
 
 /* Convolution of pictures in planes, (N,channels,height,width), with square filters and zeros around the
  * picture. Outputs are (N,filters,conv2d_size(height,..),conv2d_size(width,..)), weights
@@ -226,18 +250,20 @@ struct kernels {
                                int beta_in, int beta, void *work, void *stream);
     size_t (*layernorm_backward_work)(int N, int C);
 
-    /* out (N,C) = in*rstd*weight, rstd = 1/sqrt(mean(in^2) + epsilon); rstd (N) is saved for backward */
+    /* out (N,C) = in*rstd*(weight + offset), rstd = 1/sqrt(mean(in^2) + epsilon); rstd (N) is saved for
+     * backward */
     void (*rms_norm_forward)(void *out, void *rstd, const void *in, const void *weight, int N, int C,
-                             double epsilon, void *stream);
+                             double epsilon, double offset, void *stream);
     /* din (N,C) = beta_in*din + ...; dweight (C) = beta*dweight + ...; either NULL: skipped; work:
      * rms_norm_backward_work(N, C) */
     void (*rms_norm_backward)(void *din, void *dweight, const void *dout, const void *in, const void *rstd,
-                              const void *weight, int N, int C, int beta_in, int beta, void *work,
-                              void *stream);
+                              const void *weight, double offset, int N, int C, int beta_in, int beta,
+                              void *work, void *stream);
     size_t (*rms_norm_backward_work)(int N, int C);
 
-    /* out (B,T,NH,HS) = beta*out + in, of each head element i < HS/2 turned with element i + HS/2 (Hugging
-     * Face's order): (x, y) becomes (x cos - y sin, y cos + x sin). HS is even. backward not 0: turned the
+    /* out (B,T,NH,HS) = beta*out + in, of each head element i < size/2 turned with element i + size/2
+     * (Hugging Face's order): (x, y) becomes amplitude (x cos - y sin, y cos + x sin). size, even and at most
+     * HS, and amplitude are rotary's; elements from size on stay as they are. backward not 0: turned the
      * other way, which is the gradient. With beta 0 out may be in. */
     void (*rotary)(void *out, const void *in, const struct rotary *rotary, int B, int T, int NH, int HS,
                    int backward, int beta, void *stream);
@@ -314,12 +340,19 @@ struct kernels {
     void (*activation_backward)(void *din, const void *in, const void *dout, int kind, int beta, int64_t n,
                                 void *stream);
 
-    /* out = silu(gate) * up; out may be gate or up */
-    void (*swiglu_forward)(void *out, const void *gate, const void *up, int64_t n, void *stream);
-    /* dgate = beta_gate*dgate + dout * up * silu'(gate); dup = beta_up*dup + dout * silu(gate). At most one
+    /* out = f(gate) * up, f by its enum activation_kind; out may be gate or up */
+    void (*gated_forward)(void *out, const void *gate, const void *up, int kind, int64_t n, void *stream);
+    /* dgate = beta_gate*dgate + dout * up * f'(gate); dup = beta_up*dup + dout * f(gate). At most one
      * of the two gradients, with beta 0, may be the memory of dout. */
-    void (*swiglu_backward)(void *dgate, void *dup, const void *gate, const void *up, const void *dout,
-                            int beta_gate, int beta_up, int64_t n, void *stream);
+    void (*gated_backward)(void *dgate, void *dup, const void *gate, const void *up, const void *dout,
+                           int kind, int beta_gate, int beta_up, int64_t n, void *stream);
+
+    /* out (rows,width) = columns first..first+width-1 of in (rows,row) */
+    void (*slice_forward)(void *out, const void *in, int64_t rows, int row, int first, int width,
+                          void *stream);
+    /* din's columns first..first+width-1 = beta*din + dout, the other columns = beta*din */
+    void (*slice_backward)(void *din, const void *dout, int64_t rows, int row, int first, int width, int beta,
+                           void *stream);
 
     /* out (rows,width) = beta*out + in * mask / (1 - p), each element kept with probability 1 - p. The mask
      * is Philox of (scalars->seed; sample, layer, element), with sample = scalars->first_sample + sample +
@@ -397,7 +430,7 @@ struct kernels {
     struct kernels_linear linear_by[KERNELS_PRODUCTS];
 };
 
-enum { KERNELS_ABI = 11 };
+enum { KERNELS_ABI = 12 };
 
 /* How far apart the rows of a matrix are best that has `width` columns and whose distance is free; width
  * where an int does not hold the multiple. */

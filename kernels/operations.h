@@ -40,8 +40,10 @@
     X(batch_norm_step)                                                                                       \
     X(activation_forward)                                                                                    \
     X(activation_backward)                                                                                   \
-    X(swiglu_forward)                                                                                        \
-    X(swiglu_backward)                                                                                       \
+    X(gated_forward)                                                                                         \
+    X(gated_backward)                                                                                        \
+    X(slice_forward)                                                                                         \
+    X(slice_backward)                                                                                        \
     X(dropout)                                                                                               \
     X(add)                                                                                                   \
     X(accumulate)                                                                                            \

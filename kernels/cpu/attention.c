@@ -10,6 +10,7 @@
  * threads. Where these are fewer than the threads may be (and more than one head of queries reads each), it
  * is one head of queries: the first of a group writes dk and dv, the others parts of their own in `work`,
  * which are added in order at the end. Which of the two depends on the shape alone. */
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/tile.h"
@@ -77,23 +78,26 @@ struct head {
     float *dq, *dk, *dv;                       /* backward's */
     float *to, *lse_to;                        /* forward's out and lse */
     size_t q_row, k_row, v_row, dk_row, dv_row, out_row;
-    int T, HS, causal;
+    int T, HS, causal, window;
     int add_q, add_k, add_v; /* not 0: backward adds to the old values */
-    float scale;
+    float scale, cap;
     /* Parts of this thread's slot. The last two are (T,HS), row after row. */
     float *scores, *dscores, *q_transposed, *dout_transposed, *keys, *values;
 };
 
-/* The queries of a tile, and each key that at least one query sees. Lane l sees keys up to diagonal + l. */
+/* The queries of a tile, and the keys from `start` on that at least one query sees. Of these, lane l sees
+ * keys up to diagonal + l, and of a window the keys above diagonal + l - window alone. */
 struct tile {
-    int first, count, keys, diagonal;
+    int first, count, start, keys, diagonal, window;
 };
 
 static struct tile tile_of(const struct head *h, int first)
 {
     int count = h->T - first < ATTENTION_QUERIES ? h->T - first : ATTENTION_QUERIES;
-    int keys = h->causal ? first + count : h->T;
-    return (struct tile){first, count, keys, h->causal ? first : keys};
+    int end = h->causal ? first + count : h->T;
+    int start = h->window > 0 && first >= h->window ? first + 1 - h->window : 0;
+    int window = h->window > 0 ? h->window : end + ATTENTION_QUERIES; /* no key is so far back */
+    return (struct tile){first, count, start, end - start, h->causal ? first - start : end, window};
 }
 
 typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
@@ -126,18 +130,27 @@ static void transpose_queries(float *to, const float *from, size_t stride, int c
             to[i * ATTENTION_QUERIES + lane] = lane < count ? from[(size_t)lane * stride + i] : 0.0f;
 }
 
-/* Scores become exp(score*scale - maximum), not yet divided by their sum, which is returned for each lane
- * with the maximum. Lane l sees keys up to diagonal + l. */
-static void softmax_lanes(float *restrict scores, float *restrict maximum, float *restrict sum, int diagonal,
-                          int keys, float scale)
+/* Scores become cap tanh(score*scale / cap). */
+static void cap_scores(float *restrict scores, int keys, float scale, float cap)
 {
+#pragma omp simd
+    for (int i = 0; i < keys * ATTENTION_QUERIES; i++)
+        scores[i] = cap * tanh_value(scores[i] * (scale / cap));
+}
+
+/* Scores become exp(score*scale - maximum), not yet divided by their sum, which is returned for each lane
+ * with the maximum. */
+static void softmax_lanes(float *restrict scores, float *restrict maximum, float *restrict sum, struct tile t,
+                          float scale)
+{
+    const int diagonal = t.diagonal, keys = t.keys, window = t.window;
     for (int lane = 0; lane < ATTENTION_QUERIES; lane++)
         maximum[lane] = -INFINITY, sum[lane] = 0;
     for (int key = 0; key < keys; key++) {
         float *restrict row = scores + (size_t)key * ATTENTION_QUERIES;
         for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
             float s = row[lane] * scale;
-            s = key - diagonal > lane ? -INFINITY : s;
+            s = key - diagonal > lane || key - diagonal + window <= lane ? -INFINITY : s;
             row[lane] = s;
             maximum[lane] = s > maximum[lane] ? s : maximum[lane];
         }
@@ -149,7 +162,7 @@ static void softmax_lanes(float *restrict scores, float *restrict maximum, float
             float *restrict row = scores + (size_t)key * ATTENTION_QUERIES;
             for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
                 float e = cpu_exp(row[lane] - maximum[lane]);
-                e = key - diagonal > lane ? 0.0f : e;
+                e = key - diagonal > lane || key - diagonal + window <= lane ? 0.0f : e;
                 row[lane] = e;
                 part[lane] += e;
             }
@@ -166,10 +179,13 @@ static ATTENTION_APART void forward_tile(const struct head *h, int first)
     float maximum[ATTENTION_QUERIES], sum[ATTENTION_QUERIES];
     float *out = h->to + (size_t)first * h->out_row;
     transpose_queries(h->q_transposed, h->q + (size_t)first * h->q_row, h->q_row, t.count, h->HS);
-    tile_product(h->scores, ATTENTION_QUERIES, (struct tile_a){h->keys, row, 1}, h->q_transposed,
+    const float *keys = h->keys + (size_t)t.start * row, *values = h->values + (size_t)t.start * row;
+    tile_product(h->scores, ATTENTION_QUERIES, (struct tile_a){keys, row, 1}, h->q_transposed,
                  ATTENTION_QUERIES, t.keys, ATTENTION_QUERIES, h->HS, 0);
-    softmax_lanes(h->scores, maximum, sum, t.diagonal, t.keys, h->scale);
-    tile_product(out, h->out_row, (struct tile_a){h->scores, 1, ATTENTION_QUERIES}, h->values, row, t.count,
+    if (h->cap > 0)
+        cap_scores(h->scores, t.keys, h->scale, h->cap);
+    softmax_lanes(h->scores, maximum, sum, t, h->cap > 0 ? 1.0f : h->scale);
+    tile_product(out, h->out_row, (struct tile_a){h->scores, 1, ATTENTION_QUERIES}, values, row, t.count,
                  h->HS, t.keys, 0);
     for (int lane = 0; lane < t.count; lane++) {
         float inverse = 1.0f / sum[lane];
@@ -181,16 +197,34 @@ static ATTENTION_APART void forward_tile(const struct head *h, int first)
 
 /* scores become p and dscores (which come as dp) become ds = p (dp - D) scale. */
 static void backward_lanes(float *restrict scores, float *restrict dscores, const float *restrict lse,
-                           const float *restrict D, int diagonal, int keys, float scale)
+                           const float *restrict D, struct tile t, float scale)
 {
+    const int diagonal = t.diagonal, keys = t.keys, window = t.window;
     for (int key = 0; key < keys; key++) {
         float *restrict p = scores + (size_t)key * ATTENTION_QUERIES;
         float *restrict ds = dscores + (size_t)key * ATTENTION_QUERIES;
         for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
             float e = cpu_exp(p[lane] * scale - lse[lane]);
-            e = key - diagonal > lane ? 0.0f : e;
+            e = key - diagonal > lane || key - diagonal + window <= lane ? 0.0f : e;
             p[lane] = e;
             ds[lane] = e * (ds[lane] - D[lane]) * scale;
+        }
+    }
+}
+
+/* The same of scores that are capped already: ds is multiplied by 1 - (score / cap)^2, too. */
+static void capped_backward_lanes(float *restrict scores, float *restrict dscores, const float *restrict lse,
+                                  const float *restrict D, struct tile t, float scale, float cap)
+{
+    const float inverse = 1.0f / cap;
+    for (int key = 0; key < t.keys; key++) {
+        float *restrict p = scores + (size_t)key * ATTENTION_QUERIES;
+        float *restrict ds = dscores + (size_t)key * ATTENTION_QUERIES;
+        for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
+            float part = p[lane] * inverse, e = cpu_exp(p[lane] - lse[lane]);
+            e = key - t.diagonal > lane || key - t.diagonal + t.window <= lane ? 0.0f : e;
+            p[lane] = e;
+            ds[lane] = e * (ds[lane] - D[lane]) * scale * (1.0f - part * part);
         }
     }
 }
@@ -229,18 +263,25 @@ static ATTENTION_APART void backward_tile(const struct head *h, int first)
     }
     transpose_queries(h->q_transposed, q, h->q_row, t.count, h->HS);
     transpose_queries(h->dout_transposed, dout, h->out_row, t.count, h->HS);
-    tile_product(h->scores, ATTENTION_QUERIES, (struct tile_a){h->keys, row, 1}, h->q_transposed,
+    const float *keys = h->keys + (size_t)t.start * row, *values = h->values + (size_t)t.start * row;
+    tile_product(h->scores, ATTENTION_QUERIES, (struct tile_a){keys, row, 1}, h->q_transposed,
                  ATTENTION_QUERIES, t.keys, ATTENTION_QUERIES, h->HS, 0);
-    tile_product(h->dscores, ATTENTION_QUERIES, (struct tile_a){h->values, row, 1}, h->dout_transposed,
+    tile_product(h->dscores, ATTENTION_QUERIES, (struct tile_a){values, row, 1}, h->dout_transposed,
                  ATTENTION_QUERIES, t.keys, ATTENTION_QUERIES, h->HS, 0);
-    backward_lanes(h->scores, h->dscores, lse, D, t.diagonal, t.keys, h->scale);
+    if (h->cap > 0) {
+        cap_scores(h->scores, t.keys, h->scale, h->cap);
+        capped_backward_lanes(h->scores, h->dscores, lse, D, t, h->scale, h->cap);
+    } else {
+        backward_lanes(h->scores, h->dscores, lse, D, t, h->scale);
+    }
     /* Tiles go up: before this one, the keys in front of the diagonal have contributions, or all keys where
      * every query sees them. */
-    int old = h->causal ? first : first > 0 ? t.keys : 0;
-    add_to_keys(h->dv, h->dv_row, h->scores, dout, h->out_row, h->add_v ? t.keys : old, t, h->HS);
-    add_to_keys(h->dk, h->dk_row, h->dscores, q, h->q_row, h->add_k ? t.keys : old, t, h->HS);
+    int old = h->causal ? first - t.start : first > 0 ? t.keys : 0;
+    float *dk = h->dk + (size_t)t.start * h->dk_row, *dv = h->dv + (size_t)t.start * h->dv_row;
+    add_to_keys(dv, h->dv_row, h->scores, dout, h->out_row, h->add_v ? t.keys : old, t, h->HS);
+    add_to_keys(dk, h->dk_row, h->dscores, q, h->q_row, h->add_k ? t.keys : old, t, h->HS);
     tile_product(h->dq + (size_t)first * h->q_row, h->q_row,
-                 (struct tile_a){h->dscores, 1, ATTENTION_QUERIES}, h->keys, row, t.count, h->HS, t.keys,
+                 (struct tile_a){h->dscores, 1, ATTENTION_QUERIES}, keys, row, t.count, h->HS, t.keys,
                  h->add_q);
 }
 
@@ -278,6 +319,8 @@ static struct head head_at(const struct call *c, int b, int h, float *slot)
                       .T = a->lengths ? a->lengths[b] : a->T,
                       .HS = a->head_size,
                       .causal = a->causal,
+                      .window = a->causal ? a->window : 0,
+                      .cap = (float)a->cap,
                       .scale = a->scale != 0 ? (float)a->scale : 1.0f / sqrtf((float)a->head_size)};
     size_t out = row * out_row + (size_t)h * HS, statistics = ((size_t)b * a->heads + (size_t)h) * T;
     at.scores = slot;

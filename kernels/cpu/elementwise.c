@@ -46,3 +46,34 @@ void CPU(scale)(void *values_, double factor, int64_t n, void *stream)
             values[i] *= by;
     }
 }
+
+void CPU(slice_forward)(void *out_, const void *in_, int64_t rows, int row, int first, int width,
+                        void *stream)
+{
+    float *out = out_;
+    const float *in = in_;
+    (void)stream;
+    CPU_PARALLEL_FOR(rows * width >= CPU_PARALLEL_MIN)
+    for (int64_t n = 0; n < rows; n++)
+        memcpy(out + n * width, in + n * row + first, (size_t)width * sizeof *out);
+}
+
+void CPU(slice_backward)(void *din_, const void *dout_, int64_t rows, int row, int first, int width, int beta,
+                         void *stream)
+{
+    float *din = din_;
+    const float *dout = dout_;
+    (void)stream;
+    CPU_PARALLEL_FOR(rows * row >= CPU_PARALLEL_MIN)
+    for (int64_t n = 0; n < rows; n++) {
+        float *restrict to = din + n * row;
+        const float *restrict from = dout + n * width;
+        if (!beta) {
+            memset(to, 0, (size_t)row * sizeof *to);
+            memcpy(to + first, from, (size_t)width * sizeof *to);
+        } else {
+            for (int i = 0; i < width; i++)
+                to[first + i] += from[i];
+        }
+    }
+}

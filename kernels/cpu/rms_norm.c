@@ -12,11 +12,11 @@ size_t CPU(rms_norm_backward_work)(int N, int C)
 }
 
 void CPU(rms_norm_forward)(void *out_, void *rstd_, const void *in_, const void *weight_, int N, int C,
-                           double epsilon, void *stream)
+                           double epsilon, double offset, void *stream)
 {
     float *out = out_, *rstd = rstd_;
     const float *in = in_, *restrict weight = weight_;
-    const float small = (float)epsilon;
+    const float small = (float)epsilon, more = (float)offset;
     (void)stream;
     CPU_PARALLEL_FOR((int64_t)N * C >= CPU_PARALLEL_MIN)
     for (int n = 0; n < N; n++) {
@@ -28,20 +28,20 @@ void CPU(rms_norm_forward)(void *out_, void *rstd_, const void *in_, const void 
             squares += x[c] * x[c];
         float r = 1.0f / sqrtf(squares / (float)C + small);
         for (int c = 0; c < C; c++)
-            y[c] = x[c] * r * weight[c];
+            y[c] = x[c] * r * (weight[c] + more);
         rstd[n] = r;
     }
 }
 
 static void backward_row(float *restrict din, float *restrict dweight, const float *restrict dout,
-                         const float *restrict in, float rstd, const float *restrict weight, int C,
-                         int beta_in)
+                         const float *restrict in, float rstd, const float *restrict weight, float more,
+                         int C, int beta_in)
 {
     float g_xhat_sum = 0;
 #pragma omp simd reduction(+ : g_xhat_sum)
     for (int c = 0; c < C; c++) {
         float xhat = in[c] * rstd;
-        g_xhat_sum += dout[c] * weight[c] * xhat;
+        g_xhat_sum += dout[c] * (weight[c] + more) * xhat;
         dweight[c] += dout[c] * xhat;
     }
     if (!din)
@@ -49,16 +49,16 @@ static void backward_row(float *restrict din, float *restrict dweight, const flo
     float g_xhat_mean = g_xhat_sum / (float)C;
     if (beta_in) {
         for (int c = 0; c < C; c++)
-            din[c] += rstd * (dout[c] * weight[c] - in[c] * rstd * g_xhat_mean);
+            din[c] += rstd * (dout[c] * (weight[c] + more) - in[c] * rstd * g_xhat_mean);
     } else {
         for (int c = 0; c < C; c++)
-            din[c] = rstd * (dout[c] * weight[c] - in[c] * rstd * g_xhat_mean);
+            din[c] = rstd * (dout[c] * (weight[c] + more) - in[c] * rstd * g_xhat_mean);
     }
 }
 
 void CPU(rms_norm_backward)(void *din_, void *dweight, const void *dout_, const void *in_, const void *rstd_,
-                            const void *weight, int N, int C, int beta_in, int beta, void *work_,
-                            void *stream)
+                            const void *weight, double offset, int N, int C, int beta_in, int beta,
+                            void *work_, void *stream)
 {
     float *din = din_, *work = work_;
     const float *dout = dout_, *in = in_, *rstd = rstd_;
@@ -71,7 +71,8 @@ void CPU(rms_norm_backward)(void *din_, void *dweight, const void *dout_, const 
         memset(stripe, 0, (size_t)C * sizeof(float));
         for (int n = stripe_first(N, block); n < end; n++) {
             size_t row = (size_t)n * C;
-            backward_row(din ? din + row : NULL, stripe, dout + row, in + row, rstd[n], weight, C, beta_in);
+            backward_row(din ? din + row : NULL, stripe, dout + row, in + row, rstd[n], weight, (float)offset,
+                         C, beta_in);
         }
     }
     stripes_add(dweight, work, blocks, (size_t)C, C, beta);

@@ -18,8 +18,9 @@ struct rotary_pairs {
 struct rotary_call {
     float *out;
     const float *in;
-    int B, T, NH, HS, beta;
+    int B, T, NH, HS, size, beta;
     double direction; /* 1 or -1 */
+    double amplitude;
 };
 
 static void turn_head(float *out, const float *in, const float *restrict cosine, const float *restrict sine,
@@ -51,7 +52,7 @@ static void turn_position(const struct rotary_call *c, const struct rotary_pairs
     for (int b = 0; b < c->B; b++)
         for (int h = 0; h < c->NH; h++) {
             size_t at = (((size_t)b * c->T + t) * c->NH + h) * c->HS + pairs->first;
-            turn_head(c->out + at, c->in + at, cosine, sine, pairs->count, c->HS / 2, c->beta);
+            turn_head(c->out + at, c->in + at, cosine, sine, pairs->count, c->size / 2, c->beta);
         }
 }
 
@@ -66,12 +67,23 @@ static void turn_positions(const struct rotary_call *c, const struct rotary_pair
     for (int t = from; t < end; t++) {
         for (int i = 0; i < pairs->count; i++) {
             double x = cosine[i], y = sine[i];
-            cosine_now[i] = (float)x, sine_now[i] = (float)y;
+            cosine_now[i] = (float)(c->amplitude * x), sine_now[i] = (float)(c->amplitude * y);
             cosine[i] = x * pairs->cosine[i] - y * pairs->sine[i];
             sine[i] = y * pairs->cosine[i] + x * pairs->sine[i];
         }
         turn_position(c, pairs, t, cosine_now, sine_now);
     }
+}
+
+/* Elements that do not turn. */
+static void rotary_rest(const struct rotary_call *c)
+{
+    CPU_PARALLEL_FOR((int64_t)c->B * c->T * c->NH * c->HS >= CPU_PARALLEL_MIN)
+    for (int64_t head = 0; head < (int64_t)c->B * c->T * c->NH; head++)
+        for (int i = c->size; i < c->HS; i++) {
+            const int64_t at = head * c->HS + i;
+            c->out[at] = c->beta ? c->out[at] + c->in[at] : c->in[at];
+        }
 }
 
 void CPU(rotary)(void *out, const void *in, const struct rotary *rotary, int B, int T, int NH, int HS,
@@ -83,14 +95,18 @@ void CPU(rotary)(void *out, const void *in, const struct rotary *rotary, int B, 
                                   .T = T,
                                   .NH = NH,
                                   .HS = HS,
+                                  .size = rotary_size(rotary, HS),
+                                  .amplitude = rotary_amplitude(rotary),
                                   .beta = beta,
                                   .direction = backward ? -1.0 : 1.0};
     (void)stream;
-    for (int first = 0; first < HS / 2; first += ROTARY_PAIRS) {
+    if (c.size < HS)
+        rotary_rest(&c);
+    for (int first = 0; first < c.size / 2; first += ROTARY_PAIRS) {
         struct rotary_pairs pairs = {.first = first};
-        pairs.count = HS / 2 - first < ROTARY_PAIRS ? HS / 2 - first : (int)ROTARY_PAIRS;
+        pairs.count = c.size / 2 - first < ROTARY_PAIRS ? c.size / 2 - first : (int)ROTARY_PAIRS;
         for (int i = 0; i < pairs.count; i++) {
-            pairs.frequency[i] = rotary_frequency(rotary, HS, first + i);
+            pairs.frequency[i] = rotary_frequency(rotary, HS, T, first + i);
             pairs.cosine[i] = cos(pairs.frequency[i]);
             pairs.sine[i] = c.direction * sin(pairs.frequency[i]);
         }

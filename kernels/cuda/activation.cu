@@ -17,28 +17,13 @@ static __global__ void backward_kernel(float *din, const float *in, const float 
     for (int64_t i = thread_first(); i < n; i += thread_stride())
         din[i] = dout[i] * activation_slope<kind>(in[i]) + (beta ? din[i] : 0.0f);
 }
-
-#define ACTIVATIONS(X)                                                                                       \
-    X(ACTIVATION_GELU_TANH)                                                                                  \
-    X(ACTIVATION_GELU_ERF)                                                                                   \
-    X(ACTIVATION_SILU)                                                                                       \
-    X(ACTIVATION_RELU)                                                                                       \
-    X(ACTIVATION_TANH)                                                                                       \
-    X(ACTIVATION_SIGMOID)
-
-static int kind_unknown(const char *operation, int kind, struct muster_error *err)
-{
-    return error_set(err, MUSTER_E_INVALID, "%s: kind is %d; it must be 0 to %d", operation, kind,
-                     ACTIVATION_KINDS - 1);
-}
-
 extern "C" int cuda_activation_forward(void *out, const void *in, int kind, int64_t n, void *stream,
                                        struct muster_error *err)
 {
     struct cuda_grid grid = cuda_grid_elements(n);
     CUDA_CHECK_SIZE("activation_forward", n, err);
     if (kind < 0 || kind >= ACTIVATION_KINDS)
-        return kind_unknown("activation_forward", kind, err);
+        return activation_unknown("activation_forward", kind, err);
     if (n == 0)
         return 0;
     switch (kind) {
@@ -59,7 +44,7 @@ extern "C" int cuda_activation_backward(void *din, const void *in, const void *d
     struct cuda_grid grid = cuda_grid_elements(n);
     CUDA_CHECK_SIZE("activation_backward", n, err);
     if (kind < 0 || kind >= ACTIVATION_KINDS)
-        return kind_unknown("activation_backward", kind, err);
+        return activation_unknown("activation_backward", kind, err);
     if (n == 0)
         return 0;
     switch (kind) {

@@ -7,7 +7,16 @@
 #ifndef MUSTER_KERNELS_CUDA_ACTIVATION_CUH
 #define MUSTER_KERNELS_CUDA_ACTIVATION_CUH
 
+#include "kernels/cuda/check.h"
 #include "kernels/kernels.h"
+
+#define ACTIVATIONS(X)                                                                                       \
+    X(ACTIVATION_GELU_TANH)                                                                                  \
+    X(ACTIVATION_GELU_ERF)                                                                                   \
+    X(ACTIVATION_SILU)                                                                                       \
+    X(ACTIVATION_RELU)                                                                                       \
+    X(ACTIVATION_TANH)                                                                                       \
+    X(ACTIVATION_SIGMOID)
 
 static __device__ inline float activation_within(float x, float limit)
 {
@@ -68,6 +77,12 @@ template <int kind> static __device__ inline float activation_slope(float x)
         e = exp_minus(near), s = 1.0f / (1.0f + e);
         return s * (e * s);
     }
+}
+
+static inline int activation_unknown(const char *operation, int kind, struct muster_error *err)
+{
+    return error_set(err, MUSTER_E_INVALID, "%s: kind is %d; it must be 0 to %d", operation, kind,
+                     ACTIVATION_KINDS - 1);
 }
 
 #endif

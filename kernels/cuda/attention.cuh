@@ -28,8 +28,9 @@ struct attention_call {
     const int32_t *lengths;
     int64_t q_row, k_row, v_row, out_row;
     int B, T, heads, kv_heads, HS, causal;
-    int vectors; /* q, k, v, dout: every row begins at a multiple of 16 bytes and is whole float4 */
-    float scale;
+    int window;       /* 0: none */
+    int vectors;      /* q, k, v, dout: every row begins at a multiple of 16 bytes and is whole float4 */
+    float scale, cap; /* cap 0: none */
 };
 
 /* Columns one apart from a multiple of 32: a column of a tile is in as many banks as it has rows. */
@@ -42,6 +43,28 @@ struct attention_rows {
     int64_t stride;
     int rows;
 };
+
+/* Whether a query of a sequence of `length` sees a key. */
+static __device__ inline bool attention_sees(const struct attention_call *c, int query, int key, int length)
+{
+    return query < length && key < length && (!c->causal || key <= query) &&
+           (c->window == 0 || key > query - c->window);
+}
+/* The first key that a tile of queries from `first` on may see, at a tile's begin. */
+static __device__ inline int attention_start(const struct attention_call *c, int first)
+{
+    return c->window > 0 && first >= c->window ? (first + 1 - c->window) / TILE * TILE : 0;
+}
+/* A score after the scale and the cap, and the slope of the cap there. */
+static __device__ inline float attention_score(const struct attention_call *c, float product)
+{
+    float score = product * c->scale;
+    return c->cap > 0 ? c->cap * tanhf(score / c->cap) : score;
+}
+static __device__ inline float attention_slope(const struct attention_call *c, float score)
+{
+    return c->cap > 0 ? 1.0f - score / c->cap * (score / c->cap) : 1.0f;
+}
 
 static __device__ inline int row_of(int i)
 {

@@ -35,9 +35,10 @@ static __device__ inline void unsoftmax(float *p, float *ds, float score, float 
                                         struct query_statistics of, int query, int key, int length,
                                         const struct attention_call *c)
 {
-    bool seen = query < length && key < length && (!c->causal || key <= query);
-    *p = seen ? expf(score * c->scale - of.lse[query]) : 0.0f;
-    *ds = seen ? *p * (dp - of.D[query]) * c->scale : 0.0f;
+    bool seen = attention_sees(c, query, key, length);
+    score = attention_score(c, score);
+    *p = seen ? expf(score - of.lse[query]) : 0.0f;
+    *ds = seen ? *p * (dp - of.D[query]) * c->scale * attention_slope(c, score) : 0.0f;
 }
 
 /* to's rows of this item = beta * the old rows + sum. */
@@ -94,6 +95,8 @@ static __global__ void __launch_bounds__(THREADS)
         struct attention_item item = item_of(c, index, c->kv_heads);
         float dk_sum[PAIR][RESULTS] = {}, dv_sum[PAIR][RESULTS] = {};
         int end = item.rows == 0 ? 0 : item.length;
+        if (c->window > 0 && end > item.first + item.rows - 1 + c->window)
+            end = item.first + item.rows - 1 + c->window; /* later queries see none of these keys */
         for (int head = item.head * group; head < (item.head + 1) * group; head++)
             for (int query = c->causal ? item.first : 0; query < end; query += TILE)
                 add_queries(dk_sum, dv_sum, shared, c, &item, D, head, query);
@@ -116,7 +119,7 @@ static __global__ void __launch_bounds__(THREADS)
         float sum[PAIR][RESULTS] = {};
         struct attention_rows q = rows_at(c->q, c->q_row, c->T, item.b, item.first, item.length, at);
         struct attention_rows dout = rows_at(c->dout, c->out_row, c->T, item.b, item.first, item.length, at);
-        for (int key = 0; key < keys; key += TILE) {
+        for (int key = attention_start(c, item.first); key < keys; key += TILE) {
             struct attention_rows k = rows_at(c->k, c->k_row, c->T, item.b, key, keys, kv);
             struct attention_rows v = rows_at(c->v, c->v_row, c->T, item.b, key, keys, kv);
             float scores[PAIR][SCORES], dp[PAIR][SCORES], p;

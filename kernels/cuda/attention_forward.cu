@@ -42,14 +42,17 @@ static __device__ void add_scores(struct softmax *so_far, float scores[PAIR][SCO
         float largest = -INFINITY, sum = 0;
         for (int j = 0; j < SCORES; j++) {
             int at = key + column_of(j);
-            bool seen = at < keys && (!c->causal || at <= query + row_of(i));
-            scores[i][j] = seen ? scores[i][j] * c->scale : -INFINITY;
+            bool seen = at < keys && (!c->causal || at <= query + row_of(i)) &&
+                        (c->window == 0 || at > query + row_of(i) - c->window);
+            scores[i][j] = seen ? attention_score(c, scores[i][j]) : -INFINITY;
             largest = fmaxf(largest, scores[i][j]);
         }
-        largest = fmaxf(so_far->maximum[i], row_max(largest)); /* finite: every row sees key 0 */
-        float before = expf(so_far->maximum[i] - largest);
+        largest = fmaxf(so_far->maximum[i],
+                        row_max(largest)); /* -INFINITY: of a window, a later key is the first */
+        const float base = largest == -INFINITY ? 0.0f : largest;
+        float before = expf(so_far->maximum[i] - base);
         for (int j = 0; j < SCORES; j++) {
-            float e = expf(scores[i][j] - largest);
+            float e = expf(scores[i][j] - base);
             p[row_of(i)][column_of(j)] = e;
             sum += e;
         }
@@ -90,7 +93,7 @@ static __global__ void __launch_bounds__(THREADS)
         struct softmax so_far = {{-INFINITY, -INFINITY}, {0, 0}, {}};
         struct attention_rows q =
             rows_at(c->q, c->q_row, c->T, item.b, item.first, item.length, (int64_t)item.head * c->HS);
-        for (int key = 0; key < keys; key += TILE) {
+        for (int key = attention_start(c, item.first); key < keys; key += TILE) {
             struct attention_rows k = rows_at(c->k, c->k_row, c->T, item.b, key, keys, kv);
             struct attention_rows v = rows_at(c->v, c->v_row, c->T, item.b, key, keys, kv);
             float scores[PAIR][SCORES];

@@ -47,8 +47,10 @@ extern "C" {
     X(batch_norm_step)                                                                                       \
     X(activation_forward)                                                                                    \
     X(activation_backward)                                                                                   \
-    X(swiglu_forward)                                                                                        \
-    X(swiglu_backward)                                                                                       \
+    X(slice_forward)                                                                                         \
+    X(slice_backward)                                                                                        \
+    X(gated_forward)                                                                                         \
+    X(gated_backward)                                                                                        \
     X(dropout)                                                                                               \
     X(add)                                                                                                   \
     X(accumulate)                                                                                            \
@@ -80,10 +82,10 @@ int cuda_layernorm_backward(void *din, void *dweight, void *dbias, const void *d
                             int beta, void *work, void *stream, struct muster_error *err);
 size_t cuda_layernorm_backward_work(int N, int C);
 int cuda_rms_norm_forward(void *out, void *rstd, const void *in, const void *weight, int N, int C,
-                          double epsilon, void *stream, struct muster_error *err);
+                          double epsilon, double offset, void *stream, struct muster_error *err);
 int cuda_rms_norm_backward(void *din, void *dweight, const void *dout, const void *in, const void *rstd,
-                           const void *weight, int N, int C, int beta_in, int beta, void *work, void *stream,
-                           struct muster_error *err);
+                           const void *weight, double offset, int N, int C, int beta_in, int beta, void *work,
+                           void *stream, struct muster_error *err);
 size_t cuda_rms_norm_backward_work(int N, int C);
 int cuda_rotary(void *out, const void *in, const struct rotary *rotary, int B, int T, int NH, int HS,
                 int backward, int beta, void *stream, struct muster_error *err);
@@ -96,7 +98,7 @@ int cuda_attention_backward(void *dq, void *dk, void *dv, const void *dout, cons
                             const int beta[3], void *work, void *stream, struct muster_error *err);
 size_t cuda_attention_work(const struct attention *a);
 /* The same by tensor cores, whose products round both factors to tf32 (10 bits of mantissa) and add in float;
- * heads wider than 64 are computed as above. Needs sm_80. */
+ * heads wider than 64, and attention with a window or a cap, are computed as above. Needs sm_80. */
 int cuda_attention_forward_tf32(void *out, void *lse, const void *q, const void *k, const void *v,
                                 const struct attention *a, void *work, void *stream,
                                 struct muster_error *err);
@@ -108,10 +110,14 @@ int cuda_activation_forward(void *out, const void *in, int kind, int64_t n, void
                             struct muster_error *err);
 int cuda_activation_backward(void *din, const void *in, const void *dout, int kind, int beta, int64_t n,
                              void *stream, struct muster_error *err);
-int cuda_swiglu_forward(void *out, const void *gate, const void *up, int64_t n, void *stream,
-                        struct muster_error *err);
-int cuda_swiglu_backward(void *dgate, void *dup, const void *gate, const void *up, const void *dout,
-                         int beta_gate, int beta_up, int64_t n, void *stream, struct muster_error *err);
+int cuda_gated_forward(void *out, const void *gate, const void *up, int kind, int64_t n, void *stream,
+                       struct muster_error *err);
+int cuda_gated_backward(void *dgate, void *dup, const void *gate, const void *up, const void *dout, int kind,
+                        int beta_gate, int beta_up, int64_t n, void *stream, struct muster_error *err);
+int cuda_slice_forward(void *out, const void *in, int64_t rows, int row, int first, int width, void *stream,
+                       struct muster_error *err);
+int cuda_slice_backward(void *din, const void *dout, int64_t rows, int row, int first, int width, int beta,
+                        void *stream, struct muster_error *err);
 int cuda_dropout(void *out, const void *in, int64_t rows, int width, int rows_per_sample, int64_t sample,
                  uint32_t layer, double p, int beta, const struct step_scalars *scalars, void *stream,
                  struct muster_error *err);

@@ -6,7 +6,7 @@
 #include "kernels/cuda/operations.h"
 
 static __global__ void forward_kernel(float *out, float *rstd, const float *in, const float *weight,
-                                      int64_t N, int C, float epsilon)
+                                      int64_t N, int C, float epsilon, float offset)
 {
     for (int64_t n = warp_first(); n < N; n += warp_stride()) {
         const float *x = in + n * C;
@@ -15,24 +15,24 @@ static __global__ void forward_kernel(float *out, float *rstd, const float *in, 
             squares += x[c] * x[c];
         float r = 1.0f / sqrtf(warp_sum(squares) / (float)C + epsilon);
         for (int c = lane(); c < C; c += CUDA_WARP)
-            out[n * C + c] = x[c] * r * weight[c];
+            out[n * C + c] = x[c] * r * (weight[c] + offset);
         if (lane() == 0)
             rstd[n] = r;
     }
 }
 
 static __global__ void input_gradient_kernel(float *din, const float *dout, const float *in,
-                                             const float *rstd, const float *weight, int64_t N, int C,
-                                             int beta_in)
+                                             const float *rstd, const float *weight, float offset, int64_t N,
+                                             int C, int beta_in)
 {
     for (int64_t n = warp_first(); n < N; n += warp_stride()) {
         const float *x = in + n * C, *dy = dout + n * C;
         float r = rstd[n], g_xhat_sum = 0;
         for (int c = lane(); c < C; c += CUDA_WARP)
-            g_xhat_sum += dy[c] * weight[c] * (x[c] * r);
+            g_xhat_sum += dy[c] * (weight[c] + offset) * (x[c] * r);
         float g_xhat_mean = warp_sum(g_xhat_sum) / (float)C;
         for (int c = lane(); c < C; c += CUDA_WARP) {
-            float d = r * (dy[c] * weight[c] - x[c] * r * g_xhat_mean);
+            float d = r * (dy[c] * (weight[c] + offset) - x[c] * r * g_xhat_mean);
             din[n * C + c] = d + (beta_in ? din[n * C + c] : 0.0f);
         }
     }
@@ -63,7 +63,7 @@ static __global__ void weight_total_kernel(float *dweight, const float *work, in
 }
 
 extern "C" int cuda_rms_norm_forward(void *out, void *rstd, const void *in, const void *weight, int N, int C,
-                                     double epsilon, void *stream, struct muster_error *err)
+                                     double epsilon, double offset, void *stream, struct muster_error *err)
 {
     struct cuda_grid grid = cuda_grid_warp_rows(N);
     CUDA_CHECK_SIZE("rms_norm_forward", N, err);
@@ -71,7 +71,7 @@ extern "C" int cuda_rms_norm_forward(void *out, void *rstd, const void *in, cons
     if (N == 0)
         return 0;
     CUDA_LAUNCH("rms_norm_forward", err, forward_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
-                (float *)rstd, (const float *)in, (const float *)weight, N, C, (float)epsilon);
+                (float *)rstd, (const float *)in, (const float *)weight, N, C, (float)epsilon, (float)offset);
     return 0;
 }
 
@@ -99,8 +99,9 @@ static int weight_gradient(float *dweight, const float *dout, const float *in, c
 }
 
 extern "C" int cuda_rms_norm_backward(void *din, void *dweight, const void *dout, const void *in,
-                                      const void *rstd, const void *weight, int N, int C, int beta_in,
-                                      int beta, void *work, void *stream, struct muster_error *err)
+                                      const void *rstd, const void *weight, double offset, int N, int C,
+                                      int beta_in, int beta, void *work, void *stream,
+                                      struct muster_error *err)
 {
     struct cuda_grid grid = cuda_grid_warp_rows(N);
     cudaStream_t queue = (cudaStream_t)stream;
@@ -109,7 +110,7 @@ extern "C" int cuda_rms_norm_backward(void *din, void *dweight, const void *dout
     if (N > 0 && din) {
         CUDA_LAUNCH("rms_norm_backward", err, input_gradient_kernel, grid.blocks, grid.threads, 0, queue,
                     (float *)din, (const float *)dout, (const float *)in, (const float *)rstd,
-                    (const float *)weight, N, C, beta_in);
+                    (const float *)weight, (float)offset, N, C, beta_in);
     }
     return weight_gradient((float *)dweight, (const float *)dout, (const float *)in, (const float *)rstd, N,
                            C, beta, (float *)work, queue, err);

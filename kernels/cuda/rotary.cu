@@ -11,7 +11,9 @@
 enum { ROTARY_PAIRS = 128 };
 
 struct rotary_pairs {
-    int first, count; /* part of each head's HS/2 pairs */
+    int first, count; /* part of each head's size/2 pairs */
+    int half;         /* size / 2 */
+    float amplitude;
     double turns[ROTARY_PAIRS];
 };
 
@@ -24,11 +26,22 @@ static __global__ void rotary_kernel(float *out, const float *in, struct rotary_
         double turns = (double)(head / NH % T) * pairs.turns[pair];
         float part = (float)(turns - floor(turns)), c, s;
         sincospif(2.0f * part, &s, &c);
-        s = backward ? -s : s;
-        int64_t first = head * HS + pairs.first + pair, second = first + HS / 2;
+        c *= pairs.amplitude;
+        s *= backward ? -pairs.amplitude : pairs.amplitude;
+        int64_t first = head * HS + pairs.first + pair, second = first + pairs.half;
         float x = in[first], y = in[second];
         out[first] = x * c - y * s + (beta ? out[first] : 0.0f);
         out[second] = y * c + x * s + (beta ? out[second] : 0.0f);
+    }
+}
+
+/* Elements from `size` on, which do not turn. */
+static __global__ void rotary_rest_kernel(float *out, const float *in, int64_t heads, int HS, int size,
+                                          int beta)
+{
+    for (int64_t i = thread_first(); i < heads * (HS - size); i += thread_stride()) {
+        int64_t at = i / (HS - size) * HS + size + i % (HS - size);
+        out[at] = in[at] + (beta ? out[at] : 0.0f);
     }
 }
 
@@ -43,12 +56,20 @@ extern "C" int cuda_rotary(void *out, const void *in, const struct rotary *rotar
     int64_t heads = (int64_t)B * T * NH;
     if (heads == 0)
         return 0;
-    for (int first = 0; first < HS / 2; first += ROTARY_PAIRS) {
+    const int size = rotary_size(rotary, HS);
+    if (size < HS) {
+        struct cuda_grid rest = cuda_grid_elements(heads * (HS - size));
+        CUDA_LAUNCH("rotary", err, rotary_rest_kernel, rest.blocks, rest.threads, 0, stream, (float *)out,
+                    (const float *)in, heads, HS, size, beta);
+    }
+    for (int first = 0; first < size / 2; first += ROTARY_PAIRS) {
         struct rotary_pairs pairs;
         pairs.first = first;
-        pairs.count = HS / 2 - first < ROTARY_PAIRS ? HS / 2 - first : (int)ROTARY_PAIRS;
+        pairs.half = size / 2;
+        pairs.amplitude = (float)rotary_amplitude(rotary);
+        pairs.count = size / 2 - first < ROTARY_PAIRS ? size / 2 - first : (int)ROTARY_PAIRS;
         for (int i = 0; i < pairs.count; i++)
-            pairs.turns[i] = rotary_frequency(rotary, HS, first + i) / two_pi;
+            pairs.turns[i] = rotary_frequency(rotary, HS, T, first + i) / two_pi;
         struct cuda_grid grid = cuda_grid_elements(heads * pairs.count);
         CUDA_LAUNCH("rotary", err, rotary_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
                     (const float *)in, pairs, heads, T, NH, HS, backward, beta);

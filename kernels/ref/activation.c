@@ -3,7 +3,10 @@
  * GELU in its tanh form (Hendrycks, Gimpel 2016, arXiv 1606.08415, section 2), with u = sqrt(2/pi) (x +
  * 0.044715 x^3): y = 0.5 x (1 + tanh u), y' = 0.5 (1 + tanh u) + 0.5 x (1 - tanh^2 u) u'. In its exact form,
  * with the normal distribution P and density p: y = x P(x), y' = P(x) + x p(x). SiLU (the same paper): y = x
- * s(x), y' = s(x) (1 + x (1 - s(x))), s the logistic function, 1 - s(x) = s(-x). */
+ * s(x), y' = s(x) (1 + x (1 - s(x))), s the logistic function, 1 - s(x) = s(-x).
+ *
+ * Gated units (Shazeer 2020, arXiv 2002.05202), with an activation f: out = f(gate) up, dgate = dout up
+ * f'(gate), dup = dout f(gate). */
 #include "kernels/ref/real.h"
 
 #include <math.h>
@@ -88,5 +91,28 @@ void REF(activation_backward)(void *din_, const void *in_, const void *dout_, in
     for (int64_t i = 0; i < n; i++) {
         double d = (double)dout[i] * slope_of(kind, (double)in[i]);
         din[i] = (real)(d + (beta ? (double)din[i] : 0.0));
+    }
+}
+
+void REF(gated_forward)(void *out_, const void *gate_, const void *up_, int kind, int64_t n, void *stream)
+{
+    real *out = out_;
+    const real *gate = gate_, *up = up_;
+    (void)stream;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (real)(value_of(kind, (double)gate[i]) * (double)up[i]);
+}
+
+void REF(gated_backward)(void *dgate_, void *dup_, const void *gate_, const void *up_, const void *dout_,
+                         int kind, int beta_gate, int beta_up, int64_t n, void *stream)
+{
+    real *dgate = dgate_, *dup = dup_;
+    const real *gate = gate_, *up = up_, *dout = dout_;
+    (void)stream;
+    for (int64_t i = 0; i < n; i++) {
+        double x = (double)gate[i], dy = (double)dout[i];
+        double dx = dy * (double)up[i] * slope_of(kind, x), du = dy * value_of(kind, x);
+        dgate[i] = (real)(dx + (beta_gate ? (double)dgate[i] : 0.0));
+        dup[i] = (real)(du + (beta_up ? (double)dup[i] : 0.0));
     }
 }

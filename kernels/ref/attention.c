@@ -1,10 +1,11 @@
 /* attention.c - the reference of multi-head attention (Vaswani et al. 2017, arXiv 1706.03762), with fewer
  * heads of keys and values than of queries (Ainslie et al. 2023, arXiv 2305.13245).
  *
- * For one (b, h) and position t, over the t2 that it sees: s = q.k scale, p = exp(s - lse), out = sum p v,
- * where lse = log sum exp(s) is formed with the maximum subtracted. Backward recomputes p from lse (Dao et
- * al. 2022, arXiv 2205.14135, section 3.1): with D = dout.out, dp = dout.v and ds = p (dp - D), dq = scale
- * sum ds k, dk = scale sum ds q, dv = sum p dout. */
+ * For one (b, h) and position t, over the t2 that it sees: s = q.k scale, or cap tanh(q.k scale / cap),
+ * p = exp(s - lse), out = sum p v, where lse = log sum exp(s) is formed with the maximum subtracted. Backward
+ * recomputes p from lse (Dao et al. 2022, arXiv 2205.14135, section 3.1): with D = dout.out, dp = dout.v and
+ * ds = p (dp - D), dq = scale sum ds k, dk = scale sum ds q, dv = sum p dout. With a cap, ds is multiplied by
+ * 1 - (s / cap)^2. */
 #include "kernels/ref/real.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 /* Where position t of query head h stands, and how far it sees. */
 struct place {
     size_t q, k, v, out, lse; /* offsets; k and v of position 0 */
-    int seen;                 /* positions 0..seen-1; 0: the query is beyond its sequence's length */
+    int from, seen;           /* positions from..seen-1; 0: the query is beyond its sequence's length */
 };
 
 static struct place place_at(const struct attention *a, int b, int h, int t)
@@ -20,11 +21,13 @@ static struct place place_at(const struct attention *a, int b, int h, int t)
     size_t row = (size_t)b * a->T + t, first = (size_t)b * a->T, HS = (size_t)a->head_size;
     size_t kv = (size_t)(h / (a->heads / a->kv_heads)) * HS;
     int length = a->lengths ? a->lengths[b] : a->T;
+    int from = a->causal && a->window > 0 && t >= a->window ? t + 1 - a->window : 0;
     return (struct place){.q = row * (size_t)a->q_row + h * HS,
                           .k = first * (size_t)a->k_row + kv,
                           .v = first * (size_t)a->v_row + kv,
                           .out = (row * a->heads + h) * HS,
                           .lse = ((size_t)b * a->heads + h) * a->T + t,
+                          .from = t >= length ? 0 : from,
                           .seen = t >= length ? 0
                                   : a->causal ? t + 1
                                               : length};
@@ -43,21 +46,25 @@ static double dot(const real *a, const real *b, int n)
     return sum;
 }
 
-static void forward_row(real *out, real *lse, const real *q, const real *keys, const real *values, int seen,
-                        const struct attention *a)
+static double score(const real *q, const real *k, const struct attention *a)
 {
-    double scale = scale_of(a), maximum = -INFINITY, sum = 0;
-    int HS = a->head_size;
-    for (int t2 = 0; t2 < seen; t2++)
-        maximum = fmax(maximum, dot(q, keys + t2 * a->k_row, HS) * scale);
-    for (int t2 = 0; t2 < seen; t2++)
-        sum += exp(dot(q, keys + t2 * a->k_row, HS) * scale - maximum);
-    *lse = seen ? (real)(maximum + log(sum)) : 0;
-    for (int i = 0; i < HS; i++) {
+    double s = dot(q, k, a->head_size) * scale_of(a);
+    return a->cap > 0 ? a->cap * tanh(s / a->cap) : s;
+}
+
+static void forward_row(real *out, real *lse, const real *q, const real *keys, const real *values,
+                        struct place at, const struct attention *a)
+{
+    double maximum = -INFINITY, sum = 0;
+    for (int t2 = at.from; t2 < at.seen; t2++)
+        maximum = fmax(maximum, score(q, keys + t2 * a->k_row, a));
+    for (int t2 = at.from; t2 < at.seen; t2++)
+        sum += exp(score(q, keys + t2 * a->k_row, a) - maximum);
+    *lse = at.seen ? (real)(maximum + log(sum)) : 0;
+    for (int i = 0; i < a->head_size; i++) {
         double o = 0;
-        for (int t2 = 0; t2 < seen; t2++)
-            o += exp(dot(q, keys + t2 * a->k_row, HS) * scale - maximum) / sum *
-                 (double)values[t2 * a->v_row + i];
+        for (int t2 = at.from; t2 < at.seen; t2++)
+            o += exp(score(q, keys + t2 * a->k_row, a) - maximum) / sum * (double)values[t2 * a->v_row + i];
         out[i] = (real)o;
     }
 }
@@ -73,7 +80,7 @@ void REF(attention_forward)(void *out_, void *lse_, const void *q_, const void *
         for (int h = 0; h < a->heads; h++)
             for (int t = 0; t < a->T; t++) {
                 struct place at = place_at(a, b, h, t);
-                forward_row(out + at.out, lse + at.lse, q + at.q, k + at.k, v + at.v, at.seen, a);
+                forward_row(out + at.out, lse + at.lse, q + at.q, k + at.k, v + at.v, at, a);
             }
 }
 
@@ -87,11 +94,13 @@ static void backward_row(const struct gradient *g, struct place at, const struct
 {
     const real *q = g->q + at.q, *dout = g->dout + at.out;
     double scale = scale_of(a), D = dot(dout, g->out + at.out, a->head_size), lse = (double)g->lse[at.lse];
-    for (int t2 = 0; t2 < at.seen; t2++) {
+    for (int t2 = at.from; t2 < at.seen; t2++) {
         size_t k_at = at.k + (size_t)t2 * (size_t)a->k_row, v_at = at.v + (size_t)t2 * (size_t)a->v_row;
         real *dq = g->dq + at.q, *dk = g->dk + k_at, *dv = g->dv + v_at;
-        double p = exp(dot(q, g->k + k_at, a->head_size) * scale - lse);
+        double capped = score(q, g->k + k_at, a), p = exp(capped - lse);
         double ds = p * (dot(dout, g->v + v_at, a->head_size) - D) * scale;
+        if (a->cap > 0)
+            ds *= 1 - capped / a->cap * (capped / a->cap);
         for (int i = 0; i < a->head_size; i++) {
             dq[i] = (real)((double)dq[i] + ds * (double)g->k[k_at + i]);
             dk[i] = (real)((double)dk[i] + ds * (double)q[i]);

@@ -1,5 +1,5 @@
 /* rotary.c - the reference of the rotary position embedding (Su et al. 2021, arXiv 2104.09864) in Hugging
- * Face's order, where element i of a head is paired with element i + HS/2. A rotation's gradient is the
+ * Face's order, where element i of a head is paired with element i + size/2. A rotation's gradient is the
  * rotation by the opposite angle. */
 #include "kernels/ref/real.h"
 
@@ -16,14 +16,21 @@ void REF(rotary)(void *out_, const void *in_, const struct rotary *rotary, int B
     real *out = out_;
     const real *in = in_;
     (void)stream;
+    const int size = rotary_size(rotary, HS);
+    const double amplitude = rotary_amplitude(rotary);
     for (int64_t row = 0; row < (int64_t)B * T; row++)
-        for (int h = 0; h < NH; h++)
-            for (int i = 0; i < HS / 2; i++) {
-                double angle = (double)(row % T) * rotary_frequency(rotary, HS, i);
-                double c = cos(angle), s = backward ? -sin(angle) : sin(angle);
-                size_t first = ((size_t)row * NH + h) * HS + i, second = first + (size_t)HS / 2;
+        for (int h = 0; h < NH; h++) {
+            for (int i = size; i < HS; i++) {
+                size_t at = ((size_t)row * NH + h) * HS + i;
+                out[at] = turned((double)in[at], out[at], beta);
+            }
+            for (int i = 0; i < size / 2; i++) {
+                double angle = (double)(row % T) * rotary_frequency(rotary, HS, T, i);
+                double c = amplitude * cos(angle), s = amplitude * (backward ? -sin(angle) : sin(angle));
+                size_t first = ((size_t)row * NH + h) * HS + i, second = first + (size_t)size / 2;
                 double x = (double)in[first], y = (double)in[second];
                 out[first] = turned(x * c - y * s, out[first], beta);
                 out[second] = turned(y * c + x * s, out[second], beta);
             }
+        }
 }

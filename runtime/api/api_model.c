@@ -49,22 +49,29 @@ static int find_sizes(const char *architecture, const char *const *settings, str
     if (by_name) {
         if (train_settings_model(architecture, settings, config, err) < 0)
             return -1;
+        if (config->model_page && *config->model_page)
+            return error_set(
+                err, MUSTER_E_INVALID,
+                "model.page %s has no effect: it reads config.json of a folder that model.path names",
+                config->model_page);
         *found = train_architecture(config);
         return 0;
     }
     const char *other = train_settings_not_of(settings, "lora");
-    if (other)
+    if (other && strncmp(other, "model.page=", 11) != 0)
         return error_set(err, MUSTER_E_INVALID, "setting '%s' has no effect: the files at %s have the sizes",
                          other, architecture);
     if (train_settings_read(settings, "model", config, err) < 0)
         return -1;
-    struct files *files = files_open(architecture, err);
+    const char *page = config->model_page && *config->model_page ? config->model_page : NULL;
+    struct files *files = files_open_by(architecture, page, err);
     if (!files)
         return -1;
     int result = 0;
-    if (files_architecture(files))
+    if (files_architecture(files)) {
         *found = *files_architecture(files);
-    else
+        architecture_keep(found);
+    } else
         result = error_set(
             err, MUSTER_E_INVALID,
             "%s has parameters without sizes: name a folder with config.json, or a file that ends in "
@@ -90,13 +97,14 @@ static int find_architecture(const char *architecture, const char *const *settin
 struct muster_model *muster_model_open(const char *architecture, const char *const *settings,
                                        struct muster_error *err)
 {
-    struct architecture found;
+    struct architecture found = {0};
     bool merges;
-    if (find_architecture(architecture, settings, &found, &merges, err) < 0)
+    const int result = find_architecture(architecture, settings, &found, &merges, err);
+    struct muster_model *model = result < 0 ? NULL : create(err);
+    if (!model) {
+        architecture_drop(&found);
         return NULL;
-    struct muster_model *model = create(err);
-    if (!model)
-        return NULL;
+    }
     model->known = true;
     model->architecture = found;
     model->merges = merges;
@@ -108,7 +116,7 @@ struct muster_model *muster_model_open(const char *architecture, const char *con
 
 const char *muster_model_architecture(const struct muster_model *model)
 {
-    return model->known ? architecture_name(model->architecture.kind) : NULL;
+    return model->known ? architecture_title(&model->architecture) : NULL;
 }
 
 struct muster_model *api_model_retain(struct muster_model *model)
@@ -124,6 +132,7 @@ void muster_model_free(struct muster_model *model)
     if (model->writer.model)
         model_destroy(writer_finish(&model->writer, NULL));
     model_destroy(model->model);
+    architecture_drop(&model->architecture);
     (void)pthread_mutex_destroy(&model->lock);
     mem_free(model);
 }

@@ -184,29 +184,44 @@ int32_t muster_attention_packed(struct muster_model *model, int32_t qkv, int32_t
 
 /* ---- element by element ---- */
 
-int32_t muster_activation(struct muster_model *model, int32_t in, const char *kind)
+static int no_activation(struct writer *w, const char *kind)
 {
-    static const char *const names[ACTIVATION_KINDS] = {
-        [ACTIVATION_GELU_TANH] = "gelu_tanh", [ACTIVATION_GELU_ERF] = "gelu",
-        [ACTIVATION_SILU] = "silu",           [ACTIVATION_RELU] = "relu",
-        [ACTIVATION_TANH] = "tanh",           [ACTIVATION_SIGMOID] = "sigmoid"};
-    struct writer *w = api_model_writer(model);
-    int x = w ? api_model_value(w, "activation", in) : -1;
-    if (x < 0)
-        return -1;
-    for (int i = 0; kind && i < ACTIVATION_KINDS; i++)
-        if (!strcmp(names[i], kind))
-            return api_model_handle(w, program_activation(w, x, (enum activation_kind)i));
     return writer_fail(w, MUSTER_E_INVALID,
                        "activation '%s'; there are gelu_tanh, gelu, silu, relu, tanh and sigmoid",
                        kind ? kind : "");
 }
 
-int32_t muster_swiglu(struct muster_model *model, int32_t gate, int32_t up)
+int32_t muster_activation(struct muster_model *model, int32_t in, const char *kind)
 {
     struct writer *w = api_model_writer(model);
-    int a = w ? api_model_value(w, "swiglu", gate) : -1, b = a >= 0 ? api_model_value(w, "swiglu", up) : -1;
-    return b < 0 ? -1 : api_model_handle(w, program_swiglu(w, a, b));
+    int x = w ? api_model_value(w, "activation", in) : -1, number = program_activation_kind(kind);
+    if (x < 0)
+        return -1;
+    return number < 0 ? no_activation(w, kind)
+                      : api_model_handle(w, program_activation(w, x, (enum activation_kind)number));
+}
+
+int32_t muster_gated(struct muster_model *model, int32_t gate, int32_t up, const char *kind)
+{
+    struct writer *w = api_model_writer(model);
+    int a = w ? api_model_value(w, "gated", gate) : -1, b = a >= 0 ? api_model_value(w, "gated", up) : -1;
+    const int number = program_activation_kind(kind);
+    if (b < 0)
+        return -1;
+    return number < 0 ? no_activation(w, kind)
+                      : api_model_handle(w, program_gated(w, a, b, (enum activation_kind)number));
+}
+
+int32_t muster_swiglu(struct muster_model *model, int32_t gate, int32_t up)
+{
+    return muster_gated(model, gate, up, "silu");
+}
+
+int32_t muster_slice(struct muster_model *model, int32_t in, int32_t parts, int64_t first, int64_t width)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? api_model_value(w, "slice", in) : -1;
+    return x < 0 ? -1 : api_model_handle(w, program_slice(w, x, parts, first, width));
 }
 
 int32_t muster_add(struct muster_model *model, int32_t a, int32_t b)

@@ -179,7 +179,8 @@ static int keep_source(struct muster_trainer *t, const struct files *files, stru
 
 static int load(struct muster_trainer *t, const char *path, struct muster_error *err)
 {
-    GUARD(guard_files) struct files *files = files_open(path, err);
+    const char *page = t->shared->known ? architecture_own_page(&t->shared->architecture) : NULL;
+    GUARD(guard_files) struct files *files = files_open_by(path, page, err);
     if (!files)
         return -1;
     const struct architecture *theirs = files_architecture(files);

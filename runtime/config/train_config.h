@@ -136,6 +136,7 @@ struct train_config {
     char **mesh_cut;       /* layers that begin stages, or "auto" or "even" alone; NULL: auto */
     /* model */
     char *model_path; /* files of parameters; "": values are drawn */
+    char *model_page; /* a page that reads their config.json; "": of those that libmuster brings */
     int architecture;
     int64_t layers, channels, heads, vocabulary;
     int64_t positions; /* longest sequence; 0: sequence_length */

@@ -87,17 +87,17 @@ static void enqueue_layernorm_backward(void *din, void *dweight, void *dbias, co
 }
 
 static void enqueue_rms_norm_forward(void *out, void *rstd, const void *in, const void *weight, int N, int C,
-                                     double epsilon, void *stream)
+                                     double epsilon, double offset, void *stream)
 {
-    ENQUEUE(cuda_rms_norm_forward(out, rstd, in, weight, N, C, epsilon, queue, err));
+    ENQUEUE(cuda_rms_norm_forward(out, rstd, in, weight, N, C, epsilon, offset, queue, err));
 }
 
 static void enqueue_rms_norm_backward(void *din, void *dweight, const void *dout, const void *in,
-                                      const void *rstd, const void *weight, int N, int C, int beta_in,
-                                      int beta, void *work, void *stream)
+                                      const void *rstd, const void *weight, double offset, int N, int C,
+                                      int beta_in, int beta, void *work, void *stream)
 {
-    ENQUEUE(
-        cuda_rms_norm_backward(din, dweight, dout, in, rstd, weight, N, C, beta_in, beta, work, queue, err));
+    ENQUEUE(cuda_rms_norm_backward(din, dweight, dout, in, rstd, weight, offset, N, C, beta_in, beta, work,
+                                   queue, err));
 }
 
 static void enqueue_rotary(void *out, const void *in, const struct rotary *settings, int B, int T, int NH,
@@ -146,15 +146,28 @@ static void enqueue_activation_backward(void *din, const void *in, const void *d
     ENQUEUE(cuda_activation_backward(din, in, dout, kind, beta, n, queue, err));
 }
 
-static void enqueue_swiglu_forward(void *out, const void *gate, const void *up, int64_t n, void *stream)
+static void enqueue_gated_forward(void *out, const void *gate, const void *up, int kind, int64_t n,
+                                  void *stream)
 {
-    ENQUEUE(cuda_swiglu_forward(out, gate, up, n, queue, err));
+    ENQUEUE(cuda_gated_forward(out, gate, up, kind, n, queue, err));
 }
 
-static void enqueue_swiglu_backward(void *dgate, void *dup, const void *gate, const void *up,
-                                    const void *dout, int beta_gate, int beta_up, int64_t n, void *stream)
+static void enqueue_gated_backward(void *dgate, void *dup, const void *gate, const void *up, const void *dout,
+                                   int kind, int beta_gate, int beta_up, int64_t n, void *stream)
 {
-    ENQUEUE(cuda_swiglu_backward(dgate, dup, gate, up, dout, beta_gate, beta_up, n, queue, err));
+    ENQUEUE(cuda_gated_backward(dgate, dup, gate, up, dout, kind, beta_gate, beta_up, n, queue, err));
+}
+
+static void enqueue_slice_forward(void *out, const void *in, int64_t rows, int row, int first, int width,
+                                  void *stream)
+{
+    ENQUEUE(cuda_slice_forward(out, in, rows, row, first, width, queue, err));
+}
+
+static void enqueue_slice_backward(void *din, const void *dout, int64_t rows, int row, int first, int width,
+                                   int beta, void *stream)
+{
+    ENQUEUE(cuda_slice_backward(din, dout, rows, row, first, width, beta, queue, err));
 }
 
 static void enqueue_dropout(void *out, const void *in, int64_t rows, int width, int rows_per_sample,
@@ -377,8 +390,9 @@ enum { CUDA_ROW_MULTIPLE = 32 };
         .rms_norm_backward_work = cuda_rms_norm_backward_work, .rotary = enqueue_rotary,                     \
         .attention_forward = attend_forward, .attention_backward = attend_backward,                          \
         .attention_work = cuda_attention_work, .activation_forward = enqueue_activation_forward,             \
-        .activation_backward = enqueue_activation_backward, .swiglu_forward = enqueue_swiglu_forward,        \
-        .swiglu_backward = enqueue_swiglu_backward, .dropout = enqueue_dropout, .add = enqueue_add,          \
+        .activation_backward = enqueue_activation_backward, .gated_forward = enqueue_gated_forward,          \
+        .gated_backward = enqueue_gated_backward, .slice_forward = enqueue_slice_forward,                    \
+        .slice_backward = enqueue_slice_backward, .dropout = enqueue_dropout, .add = enqueue_add,            \
         .accumulate = enqueue_accumulate, .cross_entropy = enqueue_cross_entropy,                            \
         .squared_error = enqueue_squared_error, .loss_sum = enqueue_loss_sum,                                \
         .norm_squared = enqueue_norm_squared, .clip_factor = enqueue_clip_factor, .adamw = enqueue_adamw,    \

@@ -17,14 +17,36 @@ const char *architecture_name(enum architecture_kind kind)
 
 static bool is_language_model(enum architecture_kind kind)
 {
-    return kind == ARCHITECTURE_GPT2 || kind == ARCHITECTURE_LLAMA;
+    return kind == ARCHITECTURE_GPT2 || kind == ARCHITECTURE_LLAMA || kind == ARCHITECTURE_PAGE;
+}
+
+void architecture_keep(const struct architecture *architecture)
+{
+    (void)page_retain(architecture->page);
+}
+
+void architecture_drop(struct architecture *architecture)
+{
+    page_release(architecture->page);
+    architecture->page = NULL;
+}
+
+const char *architecture_own_page(const struct architecture *architecture)
+{
+    return architecture->page ? page_own(architecture->page) : NULL;
+}
+
+const char *architecture_title(const struct architecture *architecture)
+{
+    return architecture->kind == ARCHITECTURE_PAGE ? page_model_type(architecture->page)
+                                                   : architecture_name(architecture->kind);
 }
 
 struct model *architecture_model(const struct architecture *architecture, struct muster_error *err)
 {
     const struct lora *lora = architecture->lora.rank ? &architecture->lora : NULL;
     if (lora && !is_language_model(architecture->kind)) {
-        (void)error_set(err, MUSTER_E_UNSUPPORTED, "lora: %s has no adapters; gpt2 and llama have",
+        (void)error_set(err, MUSTER_E_UNSUPPORTED, "lora: %s has no adapters; language models have",
                         architecture_name(architecture->kind));
         return NULL;
     }
@@ -39,6 +61,8 @@ struct model *architecture_model(const struct architecture *architecture, struct
         return text_classifier_create(&architecture->text_classifier, err);
     case ARCHITECTURE_TEXT_ENCODER:
         return text_encoder_create(&architecture->text_encoder, err);
+    case ARCHITECTURE_PAGE:
+        return page_model(architecture->page, lora, err);
     case ARCHITECTURE_LLAMA:
     case ARCHITECTURE_COUNT:
         break;
@@ -53,6 +77,11 @@ struct tensor_naming architecture_naming(const struct architecture *architecture
     if (architecture->kind == ARCHITECTURE_GPT2)
         return (struct tensor_naming){
             .prefix = "transformer.", .base = "", .tied = "lm_head.weight", .tied_to = "wte.weight"};
+    if (architecture->kind == ARCHITECTURE_PAGE)
+        return (struct tensor_naming){.prefix = "",
+                                      .base = page_base(architecture->page),
+                                      .tied = page_tied(architecture->page),
+                                      .tied_to = page_tied_to(architecture->page)};
     struct tensor_naming llama = {.prefix = "", .base = "model."};
     if (architecture->llama.tied) {
         llama.tied = "lm_head.weight";
@@ -65,12 +94,15 @@ int architecture_targets(const struct architecture *architecture, struct lora *l
 {
     if (architecture->kind == ARCHITECTURE_GPT2)
         return lora_add_target(lora, "c_attn", err);
+    if (architecture->kind == ARCHITECTURE_PAGE)
+        return page_targets(architecture->page, lora, err);
     return lora_add_target(lora, "q_proj", err) < 0 ? -1 : lora_add_target(lora, "v_proj", err);
 }
 
 bool architecture_ignores(const char *tensor)
 {
-    static const char *const patterns[] = {"*.attn.bias", "*.attn.masked_bias", "*.rotary_emb.inv_freq"};
+    static const char *const patterns[] = {"*.attn.bias", "*.attn.masked_bias", "*.attention.bias",
+                                           "*.attention.masked_bias", "*.rotary_emb.inv_freq"};
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         if (!fnmatch(patterns[i], tensor, 0))
             return true;
@@ -96,6 +128,8 @@ int architecture_order(const struct architecture *architecture, const char *para
 {
     enum { BLOCK = 16 };
     int layer = 0, end = 0;
+    if (architecture && architecture->kind == ARCHITECTURE_PAGE)
+        return page_order(architecture->page, param);
     if (!architecture || architecture->kind != ARCHITECTURE_LLAMA)
         return 0;
     if (sscanf(param, "model.layers.%d.%n", &layer, &end) == 1 && end)

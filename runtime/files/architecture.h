@@ -6,15 +6,18 @@
 
 #include "proto/base/buffer.h"
 #include "runtime/model/architectures.h"
+#include "runtime/pages/page.h"
 
-/* symbol, name: model_type in config.json and model.architecture in YAML. */
+/* symbol, name: model_type in config.json and model.architecture in YAML; of ARCHITECTURE_PAGE the page has
+ * it. */
 #define ARCHITECTURES(X)                                                                                     \
     X(ARCHITECTURE_GPT2, "gpt2")                                                                             \
     X(ARCHITECTURE_LLAMA, "llama")                                                                           \
     X(ARCHITECTURE_SIMPLE_CNN, "simple_cnn")                                                                 \
     X(ARCHITECTURE_RESNET, "resnet")                                                                         \
     X(ARCHITECTURE_TEXT_CLASSIFIER, "text_classifier")                                                       \
-    X(ARCHITECTURE_TEXT_ENCODER, "text_encoder")
+    X(ARCHITECTURE_TEXT_ENCODER, "text_encoder")                                                             \
+    X(ARCHITECTURE_PAGE, "page")
 enum architecture_kind {
 #define ARCHITECTURE_ENUM(symbol, name) symbol,
     ARCHITECTURES(ARCHITECTURE_ENUM)
@@ -31,8 +34,18 @@ struct architecture {
     struct resnet_config resnet;
     struct text_classifier_config text_classifier;
     struct text_encoder_config text_encoder;
-    struct lora lora; /* adapters of its products; rank 0: none */
+    struct page *page; /* for ARCHITECTURE_PAGE: kept by architecture_keep, given back by architecture_drop */
+    struct lora lora;  /* adapters of its products; rank 0: none */
 };
+
+/* Copies share a page. An owner of a copy keeps it, and drops it in the end; other kinds own nothing. */
+void architecture_keep(const struct architecture *architecture);
+void architecture_drop(struct architecture *architecture);
+/* "llama", of a page its model_type. */
+const char *architecture_title(const struct architecture *architecture);
+
+/* The file of a user's own page; NULL: none. */
+const char *architecture_own_page(const struct architecture *architecture);
 
 /* gpt2_create, llama_create, ... of its kind. */
 struct model *architecture_model(const struct architecture *architecture, struct muster_error *err);
@@ -48,7 +61,7 @@ struct tensor_naming {
 };
 /* NULL: a model that is none of these, whose tensors have their parameters' names. */
 struct tensor_naming architecture_naming(const struct architecture *architecture);
-/* PEFT's own choice where no target is named: q_proj and v_proj, of GPT-2 c_attn. */
+/* PEFT's own choice where no target is named: q_proj and v_proj, of GPT-2 c_attn, of a page its adapters. */
 int architecture_targets(const struct architecture *architecture, struct lora *lora,
                          struct muster_error *err);
 /* Tensors in files that are no parameters: masks and tables of older versions. */

@@ -8,6 +8,7 @@
 
 #include "proto/base/error.h"
 #include "proto/json/json_text.h"
+#include "runtime/pages/rope.h"
 
 /* A reader that keeps the first error; later calls return their fallback. */
 struct config_reader {
@@ -80,12 +81,6 @@ static void must_be_flag(struct config_reader *r, const char *key, bool only, bo
                          only ? "it has to be true" : "it has to be false");
 }
 
-static void must_be_number(struct config_reader *r, const char *key, double only, const char *works)
-{
-    if (take_real(r, key, only) != only)
-        fail_unsupported(r, key, config_get(r, key), works);
-}
-
 /* only, alias: two names for the same function. */
 static void must_be_text(struct config_reader *r, const char *key, const char *only, const char *alias,
                          const char *works)
@@ -116,6 +111,14 @@ static void must_be_ours(struct config_reader *r)
 
 /* ---- architectures ---- */
 
+static const struct {
+    const char *name;
+    enum activation_kind kind;
+} gpt2_activations[] = {{"gelu_new", ACTIVATION_GELU_TANH}, {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+                        {"gelu", ACTIVATION_GELU_ERF},      {"relu", ACTIVATION_RELU},
+                        {"silu", ACTIVATION_SILU},          {"swish", ACTIVATION_SILU},
+                        {"tanh", ACTIVATION_TANH}};
+
 static double largest_of(struct config_reader *r, const char *const *keys)
 {
     double most = 0;
@@ -126,6 +129,17 @@ static double largest_of(struct config_reader *r, const char *const *keys)
     return most;
 }
 
+static enum activation_kind take_activation(struct config_reader *r, const char *key)
+{
+    const json_t *value = config_get(r, key);
+    const char *name = value ? json_string_value(value) : "gelu_new";
+    for (size_t i = 0; name && i < sizeof gpt2_activations / sizeof *gpt2_activations; i++)
+        if (!strcmp(gpt2_activations[i].name, name))
+            return gpt2_activations[i].kind;
+    fail_unsupported(r, key, value, "gelu_new, gelu, relu, silu and tanh are");
+    return ACTIVATION_GELU_TANH;
+}
+
 static void read_gpt2(struct config_reader *r, struct gpt2_config *c, struct config_notes *notes)
 {
     static const char *const dropouts[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop", NULL};
@@ -134,11 +148,11 @@ static void read_gpt2(struct config_reader *r, struct gpt2_config *c, struct con
                               .heads = take_size(r, "n_head", true, 0),
                               .vocab = take_size(r, "vocab_size", true, 0),
                               .max_positions = take_size(r, "n_positions", true, 0)};
-    int64_t inner = take_size(r, "n_inner", false, 0);
-    if (inner && inner != (int64_t)4 * c->channels)
-        fail_unsupported(r, "n_inner", config_get(r, "n_inner"), "it has to be 4 x n_embd, or null");
-    must_be_text(r, "activation_function", "gelu_new", "gelu_pytorch_tanh", "gelu_new is");
-    must_be_number(r, "layer_norm_epsilon", 1e-5, "1e-05 is");
+    c->hidden = take_size(r, "n_inner", false, 0);
+    c->activation = take_activation(r, "activation_function");
+    c->epsilon = take_real(r, "layer_norm_epsilon", 1e-5);
+    if (!(c->epsilon > 0))
+        fail_unsupported(r, "layer_norm_epsilon", config_get(r, "layer_norm_epsilon"), "a number above 0 is");
     must_be_flag(r, "scale_attn_weights", true, true);
     must_be_flag(r, "scale_attn_by_inverse_layer_idx", false, false);
     must_be_flag(r, "add_cross_attention", false, false);
@@ -146,43 +160,25 @@ static void read_gpt2(struct config_reader *r, struct gpt2_config *c, struct con
     notes->dropout = largest_of(r, dropouts);
 }
 
-static void read_llama3(struct config_reader *r, struct rotary *rotary, int max_positions)
+static int rope_refused(void *context, const char *key, const json_t *value, const char *works)
 {
-    rotary->kind = ROTARY_LLAMA3;
-    rotary->factor = take_real(r, "factor", 0);
-    rotary->low = take_real(r, "low_freq_factor", 0);
-    rotary->high = take_real(r, "high_freq_factor", 0);
-    rotary->original = take_size(r, "original_max_position_embeddings", false, max_positions);
+    fail_unsupported(context, key, value, works);
+    return -1;
 }
 
-/* transformers 4 has rope_theta next to rope_scaling; transformers 5 has it inside rope_parameters. Where a
- * file has both keys, transformers 5 takes rope_scaling. */
-static void read_rotary(struct config_reader *r, struct rotary *rotary, int max_positions)
+static void read_rotary(struct config_reader *r, struct llama_config *c)
 {
-    const char *key = config_get(r, "rope_scaling") ? "rope_scaling" : "rope_parameters";
-    const json_t *scaling = config_get(r, key);
-    rotary->theta = take_real(r, "rope_theta", 10000);
-    must_be_number(r, "partial_rotary_factor", 1, "1 is");
-    if (!scaling)
-        return;
-    struct config_reader inner = *r;
-    inner.root = scaling;
-    const json_t *type = config_get(&inner, "rope_type");
-    type = type ? type : config_get(&inner, "type");
-    const char *kind = type ? json_string_value(type) : "default";
-    rotary->theta = take_real(&inner, "rope_theta", rotary->theta);
-    must_be_number(&inner, "partial_rotary_factor", 1, "1 is");
-    if (kind && !strcmp(kind, "linear")) {
-        rotary->kind = ROTARY_LINEAR;
-        rotary->factor = take_real(&inner, "factor", 0);
-    } else if (kind && !strcmp(kind, "llama3")) {
-        read_llama3(&inner, rotary, max_positions);
-    } else if (!kind || strcmp(kind, "default")) {
-        char place[64];
-        (void)snprintf(place, sizeof place, "the type of %s", key); /* fits */
-        fail_unsupported(&inner, place, type, "default, linear and llama3 are");
-    }
-    r->failed = inner.failed;
+    const int head = c->head_size ? c->head_size : c->channels / (c->heads ? c->heads : 1);
+    const struct rope_source source = {.config = r->root,
+                                       .head = head,
+                                       .positions = c->max_positions,
+                                       .theta = 10000,
+                                       .theta_key = "rope_theta",
+                                       .partial_key = "partial_rotary_factor",
+                                       .kinds = "default linear llama3 dynamic yarn"};
+    if (rope_read(&source, &c->rotary, NULL, rope_refused, r) == 0 && c->rotary.kind == ROTARY_DYNAMIC &&
+        c->rotary.factor * c->max_positions < (1 << 20))
+        c->max_positions = (int)(c->rotary.factor * c->max_positions); /* what the frequencies grow for */
 }
 
 static void read_llama(struct config_reader *r, struct llama_config *c, struct config_notes *notes)
@@ -201,36 +197,60 @@ static void read_llama(struct config_reader *r, struct llama_config *c, struct c
         .attention_bias = take_flag(r, "attention_bias", false),
         .epsilon = take_real(r, "rms_norm_eps", 1e-6),
     };
-    read_rotary(r, &c->rotary, c->max_positions);
+    read_rotary(r, c);
     must_be_text(r, "hidden_act", "silu", "swish", "silu is");
     must_be_flag(r, "mlp_bias", false, false);
     must_be_absent(r, "sliding_window", "attention sees all positions before");
     notes->dropout = largest_of(r, dropouts);
 }
 
-int config_json_parse(const char *name, const char *text, size_t length, struct architecture *architecture,
-                      struct config_notes *notes, struct muster_error *err)
+/* A family with a page: of the user's, or of those that libmuster brings. */
+static int read_page(struct config_reader *r, json_t *root, const char *kind, const struct config_page *own,
+                     struct architecture *architecture, struct config_notes *notes)
 {
+    size_t length = own ? own->length : 0;
+    const char *text = own ? own->text : page_of_family(kind, &length);
+    char families[512], page[64];
+    if (!text) {
+        (void)snprintf(families, sizeof families,
+                       "gpt2, llama, %s are; another needs a page of its own (model.page)",
+                       page_families()); /* cut: still a list */
+        fail_unsupported(r, "model_type", config_get(r, "model_type"), families);
+        return -1;
+    }
+    (void)snprintf(page, sizeof page, "%s.yaml", kind);
+    architecture->kind = ARCHITECTURE_PAGE;
+    architecture->page = page_open(own ? own->name : page, own != NULL, text, length, r->name, root, r->err);
+    r->failed = !architecture->page;
+    notes->dropout = architecture->page ? page_dropout(architecture->page) : 0;
+    return r->failed ? -1 : 0;
+}
+
+int config_json_parse(const char *name, const char *text, size_t length, const struct config_page *own,
+                      struct architecture *architecture, struct config_notes *notes, struct muster_error *err)
+{
+    *architecture = (struct architecture){.kind = ARCHITECTURE_COUNT};
+    *notes = (struct config_notes){0};
     GUARD(guard_json) json_t *root = json_text_parse(name, text, length, err);
     if (!root)
         return -1;
     struct config_reader r = {.name = name, .root = root, .err = err};
     const json_t *type = config_get(&r, "model_type");
     const char *kind = json_string_value(type);
-    *architecture = (struct architecture){.kind = ARCHITECTURE_COUNT};
-    *notes = (struct config_notes){0};
-    for (int i = 0; kind && i < ARCHITECTURE_COUNT; i++) {
-        if (!strcmp(kind, architecture_name((enum architecture_kind)i)))
-            architecture->kind = (enum architecture_kind)i;
-    }
     must_be_ours(&r);
+    must_be_absent(&r, "per_layer_config", "all layers have the same sizes");
     if (!type)
         r.failed = r.failed || error_set(err, MUSTER_E_INVALID, "%s: model_type is missing", name);
-    else if (architecture->kind == ARCHITECTURE_COUNT)
-        fail_unsupported(&r, "model_type", type, "gpt2 and llama are");
-    else if (architecture->kind == ARCHITECTURE_GPT2)
+    if (r.failed)
+        return -1;
+    if (!kind)
+        fail_kind(&r, "model_type", "text");
+    else if (!own && !strcmp(kind, "gpt2"))
         read_gpt2(&r, &architecture->gpt2, notes);
-    else
+    else if (!own && !strcmp(kind, "llama"))
         read_llama(&r, &architecture->llama, notes);
+    else
+        return read_page(&r, root, kind, own, architecture, notes);
+    architecture->kind = kind && !strcmp(kind, "gpt2") ? ARCHITECTURE_GPT2 : ARCHITECTURE_LLAMA;
     return r.failed ? -1 : 0;
 }

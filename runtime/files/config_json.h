@@ -12,10 +12,18 @@ struct config_notes {
     double dropout; /* the largest of its probabilities, which are not applied */
 };
 
-/* name stands for the file in errors: MUSTER_E_INVALID, MUSTER_E_UNSUPPORTED with the key and its value.
- * Sizes are checked by architecture_model. */
-int config_json_parse(const char *name, const char *text, size_t length, struct architecture *architecture,
-                      struct config_notes *notes, struct muster_error *err);
+/* A page of the user's (runtime/pages/page.h), in place of those that libmuster brings; name: of its file. */
+struct config_page {
+    const char *name, *text;
+    size_t length;
+};
+
+/* own NULL: none; architecture_drop ends what is filled in. name stands for the file in errors:
+ * MUSTER_E_INVALID, MUSTER_E_UNSUPPORTED with the key and its value. Sizes are checked by architecture_model.
+ */
+int config_json_parse(const char *name, const char *text, size_t length, const struct config_page *own,
+                      struct architecture *architecture, struct config_notes *notes,
+                      struct muster_error *err);
 
 /* A whole config.json, as transformers 4 and 5 read it. */
 int config_json_format(const struct architecture *architecture, enum dtype dtype, struct buffer *out,

@@ -33,15 +33,26 @@ static void put_real(struct buffer *out, const char *key, double value, const ch
 
 static void format_gpt2(struct buffer *out, const struct gpt2_config *c)
 {
+    static const char *const activations[ACTIVATION_KINDS] = {[ACTIVATION_GELU_TANH] = "gelu_new",
+                                                              [ACTIVATION_GELU_ERF] = "gelu",
+                                                              [ACTIVATION_SILU] = "silu",
+                                                              [ACTIVATION_RELU] = "relu",
+                                                              [ACTIVATION_TANH] = "tanh"};
+    char inner[16] = "null";
+    if (c->hidden && c->hidden != 4 * c->channels)
+        (void)snprintf(inner, sizeof inner, "%d", c->hidden); /* fits */
     (void)buffer_printf(out,
-                        "  \"activation_function\": \"gelu_new\",\n"
+                        "  \"activation_function\": \"%s\",\n"
                         "  \"architectures\": [\n    \"GPT2LMHeadModel\"\n  ],\n"
                         "  \"attn_pdrop\": 0.0,\n  \"bos_token_id\": null,\n  \"embd_pdrop\": 0.0,\n"
-                        "  \"eos_token_id\": null,\n  \"layer_norm_epsilon\": 1e-05,\n"
+                        "  \"eos_token_id\": null,\n  ",
+                        activations[c->activation]);
+    put_real(out, "layer_norm_epsilon", c->epsilon > 0 ? c->epsilon : 1e-5, ",\n");
+    (void)buffer_printf(out,
                         "  \"model_type\": \"gpt2\",\n  \"n_embd\": %d,\n  \"n_head\": %d,\n"
-                        "  \"n_inner\": null,\n  \"n_layer\": %d,\n  \"n_positions\": %d,\n"
+                        "  \"n_inner\": %s,\n  \"n_layer\": %d,\n  \"n_positions\": %d,\n"
                         "  \"resid_pdrop\": 0.0,\n  \"tie_word_embeddings\": true,\n  \"vocab_size\": %d,\n",
-                        c->channels, c->heads, c->layers, c->max_positions, c->vocab);
+                        c->channels, c->heads, inner, c->layers, c->max_positions, c->vocab);
 }
 
 /* The entries of rope_scaling but its braces. */
@@ -52,6 +63,20 @@ static void format_scaling(struct buffer *out, const struct rotary *r)
     if (r->kind == ROTARY_LINEAR) {
         put_real(out, "factor", r->factor, ",\n    ");
         (void)buffer_text(out, "\"rope_type\": \"linear\"");
+    }
+    if (r->kind == ROTARY_DYNAMIC) {
+        put_real(out, "factor", r->factor, ",\n    ");
+        (void)buffer_text(out, "\"rope_type\": \"dynamic\"");
+    }
+    if (r->kind == ROTARY_YARN) {
+        put_real(out, "attention_factor", rotary_amplitude(r), ",\n    ");
+        put_real(out, "beta_fast", r->high, ",\n    ");
+        put_real(out, "beta_slow", r->low, ",\n    ");
+        put_real(out, "factor", r->factor, ",\n    ");
+        (void)buffer_printf(out,
+                            "\"original_max_position_embeddings\": %d,\n    \"rope_type\": \"yarn\",\n    "
+                            "\"truncate\": %s",
+                            r->original, r->exact ? "false" : "true");
     }
     if (r->kind == ROTARY_LLAMA3) {
         put_real(out, "factor", r->factor, ",\n    ");
@@ -95,25 +120,13 @@ static int format_llama(struct buffer *out, const struct llama_config *config, s
                         "  \"model_type\": \"llama\",\n  \"num_attention_heads\": %d,\n"
                         "  \"num_hidden_layers\": %d,\n  \"num_key_value_heads\": %d,\n  ",
                         c->attention_bias ? "true" : "false", c->head_size, c->channels, c->hidden,
-                        c->max_positions, c->heads, c->layers, c->kv_heads);
+                        c->rotary.kind == ROTARY_DYNAMIC ? c->rotary.original : c->max_positions, c->heads,
+                        c->layers, c->kv_heads);
     put_real(out, "rms_norm_eps", c->epsilon, ",\n");
     format_rotary(out, &c->rotary);
     (void)buffer_printf(out, "  \"tie_word_embeddings\": %s,\n  \"vocab_size\": %d,\n",
                         c->tied ? "true" : "false", c->vocab);
     return 0;
-}
-
-int config_json_format(const struct architecture *architecture, enum dtype dtype, struct buffer *out,
-                       struct muster_error *err)
-{
-    (void)buffer_text(out, "{\n");
-    if (architecture->kind == ARCHITECTURE_GPT2)
-        format_gpt2(out, &architecture->gpt2);
-    else if (format_llama(out, &architecture->llama, err))
-        return -1;
-    return buffer_printf(out, "  \"dtype\": \"%s\"\n}\n", torch_name(dtype))
-               ? error_set(err, MUSTER_E_NOMEM, "no memory for config.json")
-               : 0;
 }
 
 static int put_json(const json_t *root, const char *name, struct buffer *out, struct muster_error *err)
@@ -153,4 +166,29 @@ int config_json_mark(const char *name, const char *text, size_t length, struct b
     if (json_object_set_new(root, quantization, json_pack("{s:s}", "quant_method", CONFIG_QUANT_METHOD)))
         return error_set(err, MUSTER_E_NOMEM, "%s: no memory", name);
     return put_json(root, name, out, err);
+}
+
+/* A page keeps the config.json that it was run with. */
+static int format_page(const struct page *page, enum dtype dtype, struct buffer *out,
+                       struct muster_error *err)
+{
+    scope_buffer text = {0};
+    return put_json(page_config(page), "config.json", &text, err) < 0
+               ? -1
+               : config_json_retype("config.json", text.data, text.length, dtype, out, err);
+}
+
+int config_json_format(const struct architecture *architecture, enum dtype dtype, struct buffer *out,
+                       struct muster_error *err)
+{
+    if (architecture->kind == ARCHITECTURE_PAGE)
+        return format_page(architecture->page, dtype, out, err);
+    (void)buffer_text(out, "{\n");
+    if (architecture->kind == ARCHITECTURE_GPT2)
+        format_gpt2(out, &architecture->gpt2);
+    else if (format_llama(out, &architecture->llama, err))
+        return -1;
+    return buffer_printf(out, "  \"dtype\": \"%s\"\n}\n", torch_name(dtype))
+               ? error_set(err, MUSTER_E_NOMEM, "no memory for config.json")
+               : 0;
 }

@@ -22,6 +22,8 @@ struct files;
  * (PEFT's); or a checkpoint of llm.c. The files stay open. NULL: MUSTER_E_NOT_FOUND, MUSTER_E_INVALID for a
  * damaged file, MUSTER_E_UNSUPPORTED with the name of a key of config.json and its value. */
 struct files *files_open(const char *path, struct muster_error *err);
+/* The same with a page of the user's that reads config.json (runtime/pages/page.h); NULL: none. */
+struct files *files_open_by(const char *path, const char *page, struct muster_error *err);
 void files_close(struct files *files); /* accepts NULL */
 GUARD_DEFINE(files, struct files *, files_close);
 

@@ -50,7 +50,7 @@ struct source_file {
 };
 
 struct files {
-    char *path;
+    char *path, *page; /* page: the user's file; NULL: none */
     bool folder;
     struct source_file *file;
     int file_count;

@@ -10,6 +10,7 @@
 #include "proto/base/io.h"
 #include "proto/base/text.h"
 #include "proto/json/json_text.h"
+#include "proto/tree/tree.h"
 #include "runtime/files/adapter_json.h"
 #include "runtime/files/codes.h"
 #include "runtime/files/layout.h"
@@ -172,7 +173,14 @@ static int read_config(struct files *files, struct muster_error *err)
     if (io_read_file(path, JSON_TEXT_LIMIT, &text, err) < 0)
         return error_wrap(err, "%s is no folder of a model", files->path);
     files->has_architecture = true;
-    return config_json_parse(path, text.data ? text.data : "", text.length, &files->architecture,
+    if (!files->page)
+        return config_json_parse(path, text.data ? text.data : "", text.length, NULL, &files->architecture,
+                                 &files->notes, err);
+    scope_buffer page = {0};
+    if (io_read_file(files->page, TREE_BYTES_LIMIT, &page, err) < 0)
+        return error_wrap(err, "model.page");
+    const struct config_page own = {files->page, page.data ? page.data : "", page.length};
+    return config_json_parse(path, text.data ? text.data : "", text.length, &own, &files->architecture,
                              &files->notes, err);
 }
 
@@ -242,6 +250,11 @@ static int read_folder(struct files *files, struct muster_error *err)
 
 struct files *files_open(const char *path, struct muster_error *err)
 {
+    return files_open_by(path, NULL, err);
+}
+
+struct files *files_open_by(const char *path, const char *page, struct muster_error *err)
+{
     struct stat status;
     GUARD(guard_files) struct files *files = mem_calloc(1, sizeof *files);
     size_t length = strlen(path);
@@ -249,7 +262,7 @@ struct files *files_open(const char *path, struct muster_error *err)
         return NULL;
     while (length > 1 && path[length - 1] == '/')
         length--;
-    if (!files || !(files->path = mem_strndup(path, length))) {
+    if (!files || !(files->path = mem_strndup(path, length)) || (page && !(files->page = mem_strdup(page)))) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory to open %s", path);
         return NULL;
     }
@@ -259,6 +272,11 @@ struct files *files_open(const char *path, struct muster_error *err)
     }
     if (S_ISDIR(status.st_mode) ? read_folder(files, err) : read_single(files, err))
         return NULL;
+    if (page && files->architecture.kind != ARCHITECTURE_PAGE) {
+        (void)error_set(err, MUSTER_E_INVALID, "model.page is %s, and %s is no folder with config.json", page,
+                        path);
+        return NULL;
+    }
     tensors_unwrap(&files->tensors);
     if (tensors_sort(&files->tensors, files->path, err) || codes_fold(&files->tensors, files->path, err) < 0)
         return NULL;
@@ -277,6 +295,8 @@ void files_close(struct files *files)
     mem_free(files->file);
     tensors_free(&files->tensors);
     match_free(&files->match);
+    architecture_drop(&files->architecture);
+    mem_free(files->page);
     mem_free(files->path);
     mem_free(files);
 }

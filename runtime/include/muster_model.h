@@ -140,7 +140,12 @@ MUSTER_API int32_t muster_within(struct muster_model *model, int32_t in, int32_t
 MUSTER_API int32_t muster_mean(struct muster_model *model, int32_t in, int32_t lengths);
 /* kind: "gelu_tanh" (GPT-2's), "gelu", "silu", "relu", "tanh", "sigmoid". */
 MUSTER_API int32_t muster_activation(struct muster_model *model, int32_t in, const char *kind);
+MUSTER_API int32_t muster_gated(struct muster_model *model, int32_t gate, int32_t up,
+                                const char *kind);                                      /* f(gate) up */
 MUSTER_API int32_t muster_swiglu(struct muster_model *model, int32_t gate, int32_t up); /* silu(gate) up */
+/* Elements first..first+width-1 of each of `parts` equal parts of a row. */
+MUSTER_API int32_t muster_slice(struct muster_model *model, int32_t in, int32_t parts, int64_t first,
+                                int64_t width);
 MUSTER_API int32_t muster_add(struct muster_model *model, int32_t a, int32_t b);
 MUSTER_API int32_t muster_scale(struct muster_model *model, int32_t in,
                                 double factor); /* not NaN or infinite */

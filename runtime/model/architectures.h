@@ -16,6 +16,9 @@
 
 struct gpt2_config {
     int layers, channels, heads, vocab, max_positions;
+    int hidden;                      /* width inside of the MLP; 0: 4 channels */
+    double epsilon;                  /* epsilon of the norms; 0: 1e-5 */
+    enum activation_kind activation; /* inside of the MLP; 0: GELU in its tanh form */
 };
 
 /* A row each: member, smallest, largest. */
@@ -24,7 +27,8 @@ struct gpt2_config {
     X(channels, 1, 65536)                                                                                    \
     X(heads, 1, 1024)                                                                                        \
     X(vocab, 2, 1 << 20)                                                                                     \
-    X(max_positions, 1, 1 << 20)
+    X(max_positions, 1, 1 << 20)                                                                             \
+    X(hidden, 0, 1 << 20)
 
 /* Initialisation: N(0, 0.02), residual projections N(0, 0.02/sqrt(2 layers)), biases 0, layer norm 1. Tensors
  * with two dimensions are of parameter class 0 (decays), the others of class 1. Any block's `recompute` may

@@ -4,11 +4,22 @@
 static void embedding_forward(const struct operation_call *c)
 {
     const struct layer_context *x = c->context;
-    const float *positions = c->weight[1];
-    if (x->past && positions)
-        positions += (int64_t)x->past->at * c->width;
+    const char *positions = c->weight[1];
+    if (positions)
+        positions += ((x->past ? x->past->at : 0) + (int64_t)c->settings->first) * c->width *
+                     dtype_size(x->kernels->dtype);
     x->kernels->embedding_forward(c->out, x->batch->input[c->settings->input], c->weight[0], positions,
                                   x->shape.B, x->shape.T, c->width, x->stream);
+}
+
+/* The rows of the table of positions that no sequence reads have the gradient 0: no token of none is added.
+ */
+static void unread_positions(const struct operation_call *c)
+{
+    const struct layer_context *x = c->context;
+    if (c->settings->first > 0 && !c->weight_add[1])
+        x->kernels->embedding_backward(NULL, c->dweight[1], c->dout, x->batch->input[c->settings->input], 0,
+                                       x->shape.T, c->width, 0, c->settings->first, 0, x->stream);
 }
 
 /* Two calls: a head may already have written the gradient of a tied table, and none that of the positions. */
@@ -16,12 +27,15 @@ static void embedding_backward(const struct operation_call *c)
 {
     const struct layer_context *x = c->context;
     const struct operation_settings *s = c->settings;
+    const int64_t before = (int64_t)s->first * c->width * dtype_size(x->kernels->dtype);
+    if (c->dweight[1])
+        unread_positions(c);
     for (int i = 0; i < OPERATION_PARAMS; i++) {
         if (c->dweight[i])
-            x->kernels->embedding_backward(i == 0 ? c->dweight[i] : NULL, i == 1 ? c->dweight[i] : NULL,
-                                           c->dout, x->batch->input[s->input], x->shape.B, x->shape.T,
-                                           c->width, (int)s->vocabulary, (int)s->positions, c->weight_add[i],
-                                           x->stream);
+            x->kernels->embedding_backward(
+                i == 0 ? c->dweight[i] : NULL, i == 1 ? (char *)c->dweight[i] + before : NULL, c->dout,
+                x->batch->input[s->input], x->shape.B, x->shape.T, c->width, (int)s->vocabulary,
+                (int)s->positions - s->first, c->weight_add[i], x->stream);
     }
 }
 

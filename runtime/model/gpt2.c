@@ -8,18 +8,24 @@
 #define INIT_STD 0.02
 #define EPSILON  1e-5
 
+static double gpt2_epsilon(const struct gpt2_config *c)
+{
+    return c->epsilon > 0 ? c->epsilon : EPSILON;
+}
+
 static int block(struct writer *w, const struct gpt2_config *c, int index, int source)
 {
     double residual = INIT_STD / sqrt(2.0 * c->layers);
     int C = c->channels, layer = program_layer(w, "h.%d", index);
+    double epsilon = gpt2_epsilon(c);
     int x = program_input(w, source);
-    int h = program_layer_norm(w, x, "ln_1", EPSILON);
+    int h = program_layer_norm(w, x, "ln_1", epsilon);
     h = program_linear(w, h, 3 * C, "attn.c_attn", true, INIT_STD);
     h = program_attention_packed(w, h, c->heads, c->heads, true);
     x = program_add(w, x, program_linear(w, h, C, "attn.c_proj", true, residual));
-    h = program_layer_norm(w, x, "ln_2", EPSILON);
-    h = program_linear(w, h, 4 * C, "mlp.c_fc", true, INIT_STD);
-    h = program_activation(w, h, ACTIVATION_GELU_TANH);
+    h = program_layer_norm(w, x, "ln_2", epsilon);
+    h = program_linear(w, h, c->hidden ? c->hidden : 4 * (int64_t)C, "mlp.c_fc", true, INIT_STD);
+    h = program_activation(w, h, c->activation);
     program_result(w, program_add(w, x, program_linear(w, h, C, "mlp.c_proj", true, residual)));
     return layer;
 }
@@ -66,7 +72,7 @@ struct model *gpt2_create_adapted(const struct gpt2_config *c, const struct lora
 
     (void)program_layer(&w, "head");
     program_prefix(&w, "");
-    int h = program_layer_norm(&w, program_input(&w, last), "ln_f", EPSILON);
+    int h = program_layer_norm(&w, program_input(&w, last), "ln_f", gpt2_epsilon(c));
     program_cross_entropy(&w, h, wte, targets);
 
     struct model *model = writer_finish(&w, err);

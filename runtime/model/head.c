@@ -17,8 +17,10 @@ int head_rows(int rows, int row, enum dtype dtype, int64_t chunk_bytes)
 struct head {
     const struct kernels *kernels;
     int C, V, chunk;
-    int row; /* elements from a row of logits to the next */
+    int row;    /* elements from a row of logits to the next */
+    double cap; /* 0: none */
     char *logits, *losses;
+    char *uncapped; /* the logits divided by the cap, before tanh; NULL: no cap */
 };
 
 static struct head head_of(const struct operation_call *c)
@@ -26,10 +28,14 @@ static struct head head_of(const struct operation_call *c)
     struct head head = {
         .kernels = c->context->kernels, .C = c->in_width[0], .V = (int)c->settings->vocabulary};
     head.row = kernels_row(head.kernels, head.V);
+    head.cap = c->settings->cap;
     head.chunk = head_rows(c->rows, head.row, head.kernels->dtype, c->context->chunk_bytes);
     head.logits = c->work;
+    const int64_t bytes = (int64_t)head.chunk * head.row * dtype_size(head.kernels->dtype);
+    if (head.logits && head.cap > 0)
+        head.uncapped = head.logits + bytes;
     if (head.logits)
-        head.losses = head.logits + (int64_t)head.chunk * head.row * dtype_size(head.kernels->dtype);
+        head.losses = head.logits + bytes * (head.cap > 0 ? 2 : 1);
     return head;
 }
 
@@ -37,7 +43,8 @@ static size_t head_work(const struct operation_call *c, bool backward)
 {
     (void)backward;
     struct head head = head_of(c);
-    return (size_t)head.chunk * ((size_t)head.row + 1) * (size_t)dtype_size(head.kernels->dtype);
+    return (size_t)head.chunk * ((size_t)head.row * (head.cap > 0 ? 2 : 1) + 1) *
+           (size_t)dtype_size(head.kernels->dtype);
 }
 
 static char *head_row(const struct head *head, const void *base, int row)
@@ -59,6 +66,16 @@ static void head_capture(const struct layer_context *x, const struct head *head,
                                   head->logits + n * head->row * element, 0, at_once * head->V, x->stream);
 }
 
+void head_cap(const struct kernels *kernels, void *logits, void *uncapped, double cap, int64_t n,
+              void *stream)
+{
+    kernels->scale(logits, 1 / cap, n, stream);
+    if (uncapped)
+        kernels->accumulate(uncapped, logits, 0, n, stream);
+    kernels->activation_forward(logits, logits, ACTIVATION_TANH, n, stream);
+    kernels->scale(logits, cap, n, stream);
+}
+
 /* Logits and losses of `count` rows from `first`; with gradient the logits become dlogits. */
 static void head_chunk(const struct operation_call *c, const struct head *head, int first, int count,
                        int gradient)
@@ -67,6 +84,9 @@ static void head_chunk(const struct operation_call *c, const struct head *head, 
     const int32_t *targets = (const int32_t *)x->batch->input[c->settings->input] + first;
     head->kernels->linear_forward(head->logits, head_row(head, c->in[0], first), c->weight[0], c->weight[1],
                                   count, head->C, head->V, head->row, x->stream);
+    if (head->cap > 0)
+        head_cap(head->kernels, head->logits, head->uncapped, head->cap, (int64_t)count * head->row,
+                 x->stream);
     head_capture(x, head, first, count);
     if (c->settings->classes && x->correct_total)
         head->kernels->correct_sum(x->correct_total, head->logits, targets, count, head->V, head->row,
@@ -74,6 +94,9 @@ static void head_chunk(const struct operation_call *c, const struct head *head, 
     head->kernels->cross_entropy(head->logits, head->losses, targets, count, head->V, head->row, gradient,
                                  x->scalars, x->stream);
     head->kernels->loss_sum(x->loss_total, x->loss_count, head->losses, targets, count, x->stream);
+    if (head->cap > 0 && gradient) /* the cap's slope is tanh's */
+        head->kernels->activation_backward(head->logits, head->uncapped, head->logits, ACTIVATION_TANH, 0,
+                                           (int64_t)count * head->row, x->stream);
 }
 
 static void cross_entropy_forward(const struct operation_call *c)

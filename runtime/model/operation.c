@@ -83,22 +83,32 @@ const struct operation operation_layer_norm = {
     .work = layer_norm_work,
 };
 
+/* Rows of a norm over parts of a row are its parts. */
+static int norm_parts(const struct operation_call *c)
+{
+    return c->settings->heads > 0 ? c->settings->heads : 1;
+}
+
 static void rms_norm_forward(const struct operation_call *c)
 {
-    c->context->kernels->rms_norm_forward(c->out, c->statistics[0], c->in[0], c->weight[0], c->rows, c->width,
-                                          c->settings->epsilon, c->context->stream);
+    const int parts = norm_parts(c);
+    c->context->kernels->rms_norm_forward(c->out, c->statistics[0], c->in[0], c->weight[0], c->rows * parts,
+                                          c->width / parts, c->settings->epsilon, c->settings->offset,
+                                          c->context->stream);
 }
 
 static void rms_norm_backward(const struct operation_call *c)
 {
-    c->context->kernels->rms_norm_backward(c->din[0], c->dweight[0], c->dout, c->in[0], c->statistics[0],
-                                           c->weight[0], c->rows, c->width, c->add[0], c->weight_add[0],
-                                           c->work, c->context->stream);
+    const int parts = norm_parts(c);
+    c->context->kernels->rms_norm_backward(
+        c->din[0], c->dweight[0], c->dout, c->in[0], c->statistics[0], c->weight[0], c->settings->offset,
+        c->rows * parts, c->width / parts, c->add[0], c->weight_add[0], c->work, c->context->stream);
 }
 
 static size_t rms_norm_work(const struct operation_call *c, bool backward)
 {
-    return backward ? c->context->kernels->rms_norm_backward_work(c->rows, c->width) : 0;
+    const int parts = norm_parts(c);
+    return backward ? c->context->kernels->rms_norm_backward_work(c->rows * parts, c->width / parts) : 0;
 }
 
 const struct operation operation_rms_norm = {
@@ -152,6 +162,9 @@ static struct attention attention_shape(const struct operation_call *c)
         .kv_heads = s->kv_heads,
         .head_size = c->width / s->heads,
         .causal = s->causal,
+        .window = s->window,
+        .scale = s->scale,
+        .cap = s->cap,
         .q_row = c->in_width[0],
         .k_row = c->in_width[1],
         .v_row = c->in_width[2],
@@ -273,25 +286,54 @@ const struct operation operation_activation = {
     .backward_over = OPERATION_IN0,
 };
 
-static void swiglu_forward(const struct operation_call *c)
+static void gated_forward(const struct operation_call *c)
 {
-    c->context->kernels->swiglu_forward(c->out, c->in[0], c->in[1], elements(c), c->context->stream);
+    c->context->kernels->gated_forward(c->out, c->in[0], c->in[1], c->settings->kind, elements(c),
+                                       c->context->stream);
 }
 
-static void swiglu_backward(const struct operation_call *c)
+static void gated_backward(const struct operation_call *c)
 {
-    c->context->kernels->swiglu_backward(c->din[0], c->din[1], c->in[0], c->in[1], c->dout, c->add[0],
-                                         c->add[1], elements(c), c->context->stream);
+    c->context->kernels->gated_backward(c->din[0], c->din[1], c->in[0], c->in[1], c->dout, c->settings->kind,
+                                        c->add[0], c->add[1], elements(c), c->context->stream);
 }
 
-const struct operation operation_swiglu = {
-    .name = "swiglu",
-    .forward = swiglu_forward,
-    .backward = swiglu_backward,
+const struct operation operation_gated = {
+    .name = "gated",
+    .forward = gated_forward,
+    .backward = gated_backward,
     .reads = OPERATION_IN0 | OPERATION_IN1,
     .forward_over = OPERATION_IN0 | OPERATION_IN1,
     .backward_over = OPERATION_IN0 | OPERATION_IN1,
     .whole = true,
+};
+
+/* A part of each group of a row; a group is a row of the kernel. */
+static int64_t slice_row(const struct operation_call *c)
+{
+    return c->in_width[0] / c->settings->heads;
+}
+
+static void slice_forward(const struct operation_call *c)
+{
+    const struct operation_settings *s = c->settings;
+    c->context->kernels->slice_forward(c->out, c->in[0], (int64_t)c->rows * s->heads, (int)slice_row(c),
+                                       s->first, c->width / s->heads, c->context->stream);
+}
+
+static void slice_backward(const struct operation_call *c)
+{
+    const struct operation_settings *s = c->settings;
+    if (c->din[0])
+        c->context->kernels->slice_backward(c->din[0], c->dout, (int64_t)c->rows * s->heads,
+                                            (int)slice_row(c), s->first, c->width / s->heads, c->add[0],
+                                            c->context->stream);
+}
+
+const struct operation operation_slice = {
+    .name = "slice",
+    .forward = slice_forward,
+    .backward = slice_backward,
 };
 
 static void add_forward(const struct operation_call *c)

@@ -17,11 +17,16 @@ enum { OPERATION_INPUTS = 3, OPERATION_PARAMS = 5, OPERATION_STATISTICS = 2 };
 /* Numbers that an operation was written down with; each reads the ones it needs. */
 struct operation_settings {
     double epsilon;
+    double offset;      /* added to the weight of rms_norm */
     double probability; /* probability that an element is dropped */
     double factor;
     int kind; /* kind of the activation */
     int heads, kv_heads;
     bool causal;
+    int window;        /* attention only, see struct attention, as scale and cap */
+    double scale, cap; /* cap: of attention's scores or of cross_entropy's logits; 0: none */
+    int first;      /* slice: the first element of each group (heads: the groups); embedding: the position of
+                       the sequence's first element in the table of positions */
     bool by_length; /* attention only: `input` has the lengths of the samples; later positions are not seen */
     struct rotary rotary;
     int input;                     /* index into model.inputs, for a number of the batch */
@@ -98,7 +103,8 @@ struct operation {
     X(avg_pool2d)                                                                                            \
     X(mean)                                                                                                  \
     X(activation)                                                                                            \
-    X(swiglu)                                                                                                \
+    X(gated)                                                                                                 \
+    X(slice)                                                                                                 \
     X(add)                                                                                                   \
     X(scale)                                                                                                 \
     X(dropout)                                                                                               \

@@ -13,9 +13,9 @@
 static bool is_by_row(const struct operation *op)
 {
     static const struct operation *const rows[] = {
-        &operation_linear,     &operation_layer_norm,   &operation_rms_norm, &operation_rotary,
-        &operation_activation, &operation_swiglu,       &operation_add,      &operation_dropout,
-        &operation_embedding,  &operation_cross_entropy};
+        &operation_linear,     &operation_layer_norm, &operation_rms_norm,  &operation_rotary,
+        &operation_activation, &operation_gated,      &operation_slice,     &operation_add,
+        &operation_scale,      &operation_dropout,    &operation_embedding, &operation_cross_entropy};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i] == op)
             return true;
@@ -52,27 +52,29 @@ int64_t model_past_bytes(const struct model *model, int room)
 /* ---- rotary ---- */
 
 /* in may be out. */
-static void turn_pair(const struct operation_call *c, int row, int pair, double angle)
+static void turn_pair(const struct operation_call *c, int row, int pair, int half, double angle, double by)
 {
     const int heads = c->settings->heads, HS = c->width / heads;
-    const float cosine = (float)cos(angle), sine = (float)sin(angle);
+    const float cosine = (float)(by * cos(angle)), sine = (float)(by * sin(angle));
     for (int h = 0; h < heads; h++) {
         const int64_t first = (int64_t)row * c->width + (int64_t)h * HS + pair;
         const float *in = (const float *)c->in[0] + first;
-        float *out = (float *)c->out + first, x = in[0], y = in[HS / 2];
+        float *out = (float *)c->out + first, x = in[0], y = in[half];
         out[0] = x * cosine - y * sine;
-        out[HS / 2] = y * cosine + x * sine;
+        out[half] = y * cosine + x * sine;
     }
 }
 
 void past_rotary(const struct operation_call *c)
 {
     const struct operation_settings *s = c->settings;
-    const int HS = c->width / s->heads;
-    for (int pair = 0; pair < HS / 2; pair++) {
-        const double frequency = rotary_frequency(&s->rotary, HS, pair);
+    const int HS = c->width / s->heads, size = rotary_size(&s->rotary, HS), at = c->context->past->at;
+    if (c->out != c->in[0])
+        memcpy(c->out, c->in[0], (size_t)c->rows * (size_t)c->width * sizeof(float));
+    for (int pair = 0; pair < size / 2; pair++) {
+        const double frequency = rotary_frequency(&s->rotary, HS, at + c->rows, pair);
         for (int row = 0; row < c->rows; row++)
-            turn_pair(c, row, pair, frequency * (c->context->past->at + row));
+            turn_pair(c, row, pair, size / 2, frequency * (at + row), rotary_amplitude(&s->rotary));
     }
 }
 
@@ -106,13 +108,16 @@ static void add_scaled(float *to, const float *from, float by, int n)
 
 /* One head of one query over the positions 0..seen-1, whose keys and values are (seen, HS). */
 static void attend(float *out, const float *q, const float *keys, const float *values, int seen, int HS,
-                   float *scores)
+                   const struct operation_settings *s, float *scores)
 {
-    const float scale = (float)(1.0 / sqrt((double)HS));
+    const float scale = s->scale > 0 ? (float)s->scale : (float)(1.0 / sqrt((double)HS));
+    const float cap = (float)s->cap;
     float most = -INFINITY;
     double sum = 0;
     for (int t = 0; t < seen; t++) {
         scores[t] = dot(q, keys + (int64_t)t * HS, HS) * scale;
+        if (cap > 0)
+            scores[t] = cap * tanhf(scores[t] / cap);
         most = fmaxf(most, scores[t]);
     }
     for (int t = 0; t < seen; t++) {
@@ -146,9 +151,10 @@ void past_attention(const struct operation_call *c)
     keep(values, c->in[2], c->in_width[2], c->rows, s->kv_heads, HS, past);
     for (int row = 0; row < c->rows; row++)
         for (int h = 0; h < s->heads; h++) {
-            const int64_t head = (int64_t)(h / (s->heads / s->kv_heads)) * past->room * HS;
+            const int end = past->at + row + 1, from = s->window > 0 && end > s->window ? end - s->window : 0;
+            const int64_t head = ((int64_t)(h / (s->heads / s->kv_heads)) * past->room + from) * HS;
             attend((float *)c->out + (int64_t)row * c->width + (int64_t)h * HS,
                    (const float *)c->in[0] + row * c->in_width[0] + (int64_t)h * HS, keys + head,
-                   values + head, past->at + row + 1, HS, past->scores);
+                   values + head, end - from, HS, s, past->scores);
         }
 }

@@ -26,8 +26,8 @@
 #include "runtime/plan/model.h"
 
 enum {
-    PROGRAM_VALUES = 64, /* values of one layer, statistics of norms and attention included */
-    PROGRAM_STEPS = 56,
+    PROGRAM_VALUES = 96, /* values of one layer, statistics of norms and attention included */
+    PROGRAM_STEPS = 80,
 };
 
 struct writer {
@@ -103,14 +103,30 @@ int program_layer_norm(struct writer *w, int in, const char *name, double epsilo
 int program_layer_norm_by(struct writer *w, int in, int weight, int bias, double epsilon);
 int program_rms_norm(struct writer *w, int in, const char *name, double epsilon);
 int program_rms_norm_by(struct writer *w, int in, int weight, double epsilon);
-/* Turns each head by its position, see kernels.h. */
+/* The same over each of `parts` equal parts of a row, by a weight of a part's size; the weight is (weight +
+ * offset), and begins with 1 - offset. */
+int program_rms_norm_of(struct writer *w, int in, const char *name, int parts, double epsilon, double offset);
+/* Turns each head by its position, see kernels.h. rotary->lists are copied. */
 int program_rotary(struct writer *w, int in, int heads, const struct rotary *rotary);
 /* q of `heads` heads, k and v of kv_heads heads of the same size; causal or over all positions. */
 int program_attention(struct writer *w, int q, int k, int v, int heads, int kv_heads, bool causal);
+/* The same with what struct attention has besides; causal alone has a window. */
+struct attention_form {
+    int heads, kv_heads;
+    bool causal;
+    int window;
+    double scale, cap;
+};
+int program_attention_of(struct writer *w, int q, int k, int v, const struct attention_form *form);
 /* The same of one value whose rows hold q, k and v in turn. */
 int program_attention_packed(struct writer *w, int qkv, int heads, int kv_heads, bool causal);
 int program_activation(struct writer *w, int in, enum activation_kind kind);
-int program_swiglu(struct writer *w, int gate, int up); /* silu(gate) * up */
+/* "gelu_tanh", "gelu", "silu", "relu", "tanh", "sigmoid" as an enum activation_kind; -1: NULL, or none. */
+int program_activation_kind(const char *name);
+int program_gated(struct writer *w, int gate, int up, enum activation_kind kind); /* f(gate) * up */
+int program_swiglu(struct writer *w, int gate, int up);                           /* silu(gate) * up */
+/* Elements first..first+width-1 of each of `groups` equal parts of a row. */
+int program_slice(struct writer *w, int in, int groups, int64_t first, int64_t width);
 int program_add(struct writer *w, int a, int b);
 int program_scale(struct writer *w, int in, double factor);
 /* Drops each element with a probability while training; other masks at each place of use and in each step,
@@ -121,6 +137,8 @@ int program_dropped(struct writer *w, int in, double probability);
 /* table (vocabulary, C) [token] + positions (max, C) [position]; input: of the batch, i32; positions -1: none
  */
 int program_embedding(struct writer *w, int input, int table, int positions);
+/* The same with the sequence's first position in row `first` of positions. */
+int program_embedding_from(struct writer *w, int input, int table, int positions, int first);
 /* Texts of different lengths: `lengths` is an array of the batch, i32, one a sample, 0 to T. */
 /* The mean over the positions that are there, 0 where none is: a value with a row for each sample. What
  * follows it may be anything but what reads positions, and ends in a loss against one target a sample. */
@@ -154,6 +172,8 @@ int program_avg_pool2d(struct writer *w, int in, struct planes *shape, int heigh
 int program_values(struct writer *w, int input);
 /* The end of a model: cross-entropy of in weight^T (vocabulary, C) against the targets, -1 does not count. */
 void program_cross_entropy(struct writer *w, int in, int weight, int input);
+/* The same with logits that become cap tanh(logit / cap); 0: they stay as they are. */
+void program_capped_cross_entropy(struct writer *w, int in, int weight, int input, double cap);
 /* The end of a classifier: the same with a bias, both drawn as torch.nn.Linear draws them, against labels
  * below `classes`; rows whose class was found are counted. */
 void program_classes(struct writer *w, int in, int64_t classes, const char *name, int input);

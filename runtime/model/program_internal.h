@@ -7,8 +7,8 @@
 
 #include "runtime/model/program.h"
 
-typedef uint64_t program_set; /* a set of values */
-static_assert(PROGRAM_VALUES <= 64, "a set of values is one word");
+__extension__ typedef unsigned __int128 program_set; /* a set of values */
+static_assert(PROGRAM_VALUES <= 128, "a set of values is two words");
 
 static inline program_set program_bit(int value)
 {

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "proto/base/error.h"
+#include "runtime/model/head.h"
 #include "runtime/model/program_internal.h"
 
 enum { ALIGNMENT = 64 };
@@ -269,6 +270,8 @@ void program_logits(const struct program *p, const struct layer_context *x, void
             x->kernels->linear_forward((char *)logits + (int64_t)b * V * size,
                                        (const char *)c.in[0] + ((int64_t)b * T + T - 1) * C * size,
                                        c.weight[0], c.weight[1], 1, C, V, V, x->stream);
+        if (step->settings.cap > 0)
+            head_cap(x->kernels, logits, NULL, step->settings.cap, (int64_t)x->shape.B * V, x->stream);
     }
 }
 

@@ -2,8 +2,10 @@
  */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/base/error.h"
+#include "proto/base/mem.h"
 #include "runtime/model/program_internal.h"
 
 /* "fc" and ".weight" */
@@ -203,21 +205,61 @@ int program_rms_norm(struct writer *w, int in, const char *name, double epsilon)
         w, in, named_parameter(w, name, ".weight", width_of(w, in), 0, PARAM_INIT_ONE, 0), epsilon);
 }
 
+int program_rms_norm_of(struct writer *w, int in, const char *name, int parts, double epsilon, double offset)
+{
+    const struct operation *op = &operation_rms_norm;
+    if (!program_step_fits(w, op, &in, 1))
+        return -1;
+    const int64_t width = width_of(w, in);
+    if (parts < 1 || width % parts)
+        return writer_fail(w, MUSTER_E_INVALID, "%s: %lld elements are not %d equal parts", op->name,
+                           (long long)width, parts);
+    int weight = named_parameter(w, name, ".weight", width / parts, 0,
+                                 offset == 1 ? PARAM_INIT_ZERO : PARAM_INIT_ONE, 0);
+    if (weight < 0)
+        return -1;
+    const struct operation_settings settings = {.epsilon = epsilon, .offset = offset, .heads = parts};
+    return program_step_add(w, op, &settings, &in, 1, weight, -1, width, (int64_t[]){parts, 0});
+}
+
 /* ---- positions and attention ---- */
+
+/* A copy that the model owns, as long as it lives. */
+static const double *kept_numbers(struct writer *w, const double *values, size_t count)
+{
+    struct model_numbers *kept = mem_calloc(1, sizeof *kept + count * sizeof *values);
+    if (!kept) {
+        (void)writer_fail(w, MUSTER_E_NOMEM, "no memory for %zu numbers", count);
+        return NULL;
+    }
+    memcpy(kept->values, values, count * sizeof *values);
+    kept->next = w->model->numbers;
+    w->model->numbers = kept;
+    return kept->values;
+}
 
 int program_rotary(struct writer *w, int in, int heads, const struct rotary *rotary)
 {
     const struct operation *op = &operation_rotary;
     if (!program_step_fits(w, op, &in, 1))
         return -1;
-    if (heads < 1 || width_of(w, in) % heads || width_of(w, in) / heads % 2)
+    const int64_t head = heads > 0 && width_of(w, in) % heads == 0 ? width_of(w, in) / heads : 1;
+    if (rotary->size > 0 && (rotary->size % 2 || rotary->size > head))
+        return writer_fail(w, MUSTER_E_INVALID,
+                           "rotary turns the first %d elements of heads of %lld; it may be an even number of "
+                           "them",
+                           rotary->size, (long long)head);
+    if (rotary->size <= 0 && head % 2)
         return writer_fail(
             w, MUSTER_E_INVALID,
             "rotary turns pairs of elements of each head, and %lld elements are not %d heads of "
             "an even size",
             (long long)width_of(w, in), heads);
-    return program_step_add(w, op, &(struct operation_settings){.heads = heads, .rotary = *rotary}, &in, 1,
-                            -1, -1, width_of(w, in), NULL);
+    struct operation_settings settings = {.heads = heads, .rotary = *rotary};
+    if (rotary->kind == ROTARY_LISTED &&
+        !(settings.rotary.lists = kept_numbers(w, rotary->lists, (size_t)rotary_size(rotary, (int)head))))
+        return -1;
+    return program_step_add(w, op, &settings, &in, 1, -1, -1, width_of(w, in), NULL);
 }
 
 /* q is `heads` heads wide, k and v kv_heads heads of the same size. */
@@ -236,15 +278,31 @@ static bool heads_fit(struct writer *w, const struct operation *op, int64_t q, i
     return true;
 }
 
-int program_attention(struct writer *w, int q, int k, int v, int heads, int kv_heads, bool causal)
+int program_attention_of(struct writer *w, int q, int k, int v, const struct attention_form *form)
 {
     const struct operation *op = &operation_attention;
     const int in[] = {q, k, v};
     if (!program_step_fits(w, op, in, 3) ||
-        !heads_fit(w, op, width_of(w, q), width_of(w, k), width_of(w, v), heads, kv_heads))
+        !heads_fit(w, op, width_of(w, q), width_of(w, k), width_of(w, v), form->heads, form->kv_heads))
         return -1;
-    const struct operation_settings settings = {.heads = heads, .kv_heads = kv_heads, .causal = causal};
-    return program_step_add(w, op, &settings, in, 3, -1, -1, width_of(w, q), (int64_t[]){heads, 0});
+    if (form->window < 0 || (form->window > 0 && !form->causal) || !(form->cap >= 0) || !(form->scale >= 0))
+        return writer_fail(w, MUSTER_E_INVALID,
+                           "%s has a window of %d, a cap of %g and a scale of %g; they are 0 or more, and a "
+                           "window is of causal attention",
+                           op->name, form->window, form->cap, form->scale);
+    const struct operation_settings settings = {.heads = form->heads,
+                                                .kv_heads = form->kv_heads,
+                                                .causal = form->causal,
+                                                .window = form->window,
+                                                .scale = form->scale,
+                                                .cap = form->cap};
+    return program_step_add(w, op, &settings, in, 3, -1, -1, width_of(w, q), (int64_t[]){form->heads, 0});
+}
+
+int program_attention(struct writer *w, int q, int k, int v, int heads, int kv_heads, bool causal)
+{
+    return program_attention_of(
+        w, q, k, v, &(struct attention_form){.heads = heads, .kv_heads = kv_heads, .causal = causal});
 }
 
 int program_attention_packed(struct writer *w, int qkv, int heads, int kv_heads, bool causal)
@@ -264,6 +322,18 @@ int program_attention_packed(struct writer *w, int qkv, int heads, int kv_heads,
 
 /* ---- element by element ---- */
 
+int program_activation_kind(const char *name)
+{
+    static const char *const names[ACTIVATION_KINDS] = {
+        [ACTIVATION_GELU_TANH] = "gelu_tanh", [ACTIVATION_GELU_ERF] = "gelu",
+        [ACTIVATION_SILU] = "silu",           [ACTIVATION_RELU] = "relu",
+        [ACTIVATION_TANH] = "tanh",           [ACTIVATION_SIGMOID] = "sigmoid"};
+    for (int i = 0; name && i < ACTIVATION_KINDS; i++)
+        if (!strcmp(names[i], name))
+            return i;
+    return -1;
+}
+
 int program_activation(struct writer *w, int in, enum activation_kind kind)
 {
     if (!program_step_fits(w, &operation_activation, &in, 1))
@@ -275,7 +345,7 @@ int program_activation(struct writer *w, int in, enum activation_kind kind)
                             -1, -1, width_of(w, in), NULL);
 }
 
-static int pair_add(struct writer *w, const struct operation *op, int a, int b)
+static int pair_add(struct writer *w, const struct operation *op, int a, int b, int kind)
 {
     const int in[] = {a, b};
     if (!program_step_fits(w, op, in, 2))
@@ -284,17 +354,40 @@ static int pair_add(struct writer *w, const struct operation *op, int a, int b)
         return writer_fail(w, MUSTER_E_INVALID,
                            "%s reads values of %lld and %lld elements; they must be equal", op->name,
                            (long long)width_of(w, a), (long long)width_of(w, b));
-    return program_step_add(w, op, &(struct operation_settings){0}, in, 2, -1, -1, width_of(w, a), NULL);
+    return program_step_add(w, op, &(struct operation_settings){.kind = kind}, in, 2, -1, -1, width_of(w, a),
+                            NULL);
+}
+
+int program_gated(struct writer *w, int gate, int up, enum activation_kind kind)
+{
+    if (program_is_open(w) && (unsigned)kind >= ACTIVATION_KINDS)
+        return writer_fail(w, MUSTER_E_INVALID, "gated %d: there are 0 to %d", (int)kind,
+                           ACTIVATION_KINDS - 1);
+    return pair_add(w, &operation_gated, gate, up, (int)kind);
 }
 
 int program_swiglu(struct writer *w, int gate, int up)
 {
-    return pair_add(w, &operation_swiglu, gate, up);
+    return program_gated(w, gate, up, ACTIVATION_SILU);
+}
+
+int program_slice(struct writer *w, int in, int groups, int64_t first, int64_t width)
+{
+    const struct operation *op = &operation_slice;
+    if (!program_step_fits(w, op, &in, 1))
+        return -1;
+    const int64_t row = groups > 0 && width_of(w, in) % groups == 0 ? width_of(w, in) / groups : 0;
+    if (first < 0 || width < 1 || first > row - width)
+        return writer_fail(w, MUSTER_E_INVALID,
+                           "%s takes %lld elements from %lld on of each of %d equal parts of %lld elements",
+                           op->name, (long long)width, (long long)first, groups, (long long)width_of(w, in));
+    const struct operation_settings settings = {.heads = groups, .first = (int)first};
+    return program_step_add(w, op, &settings, &in, 1, -1, -1, groups * width, NULL);
 }
 
 int program_add(struct writer *w, int a, int b)
 {
-    return pair_add(w, &operation_add, a, b);
+    return pair_add(w, &operation_add, a, b, 0);
 }
 
 int program_scale(struct writer *w, int in, double factor)
@@ -354,6 +447,11 @@ static int64_t param_width(const struct writer *w, int param)
 
 int program_embedding(struct writer *w, int input, int table, int positions)
 {
+    return program_embedding_from(w, input, table, positions, 0);
+}
+
+int program_embedding_from(struct writer *w, int input, int table, int positions, int first)
+{
     const struct operation *op = &operation_embedding;
     if (!program_step_fits(w, op, NULL, 0) || !program_integers(w, op, input, false))
         return -1;
@@ -361,7 +459,11 @@ int program_embedding(struct writer *w, int input, int table, int positions)
     if (!shaped(w, op, table, -1, width) || (positions >= 0 && !shaped(w, op, positions, -1, width)))
         return -1;
     const struct param_desc *params = w->model->params;
+    if (positions >= 0 && (first < 0 || first >= params[positions].dim[0]))
+        return writer_fail(w, MUSTER_E_INVALID, "%s begins with row %d of %lld positions", op->name, first,
+                           (long long)params[positions].dim[0]);
     const struct operation_settings settings = {.input = input,
+                                                .first = first,
                                                 .vocabulary = params[table].dim[0],
                                                 .positions = positions >= 0 ? params[positions].dim[0] : 0};
     return program_step_add(w, op, &settings, NULL, 0, table, positions, width, NULL);
@@ -412,12 +514,21 @@ void program_squared_error(struct writer *w, int in, int input)
 
 void program_cross_entropy(struct writer *w, int in, int weight, int input)
 {
+    program_capped_cross_entropy(w, in, weight, input, 0);
+}
+
+void program_capped_cross_entropy(struct writer *w, int in, int weight, int input, double cap)
+{
     const struct operation *op = &operation_cross_entropy;
     if (!program_step_fits(w, op, &in, 1) || !program_integers(w, op, input, w->program->values[in].sample) ||
         !shaped(w, op, weight, -1, width_of(w, in)))
         return;
-    const struct operation_settings settings = {.input = input,
-                                                .vocabulary = w->model->params[weight].dim[0]};
+    if (!(cap >= 0)) {
+        (void)writer_fail(w, MUSTER_E_INVALID, "%s has a cap of %g; it is 0 or more", op->name, cap);
+        return;
+    }
+    const struct operation_settings settings = {
+        .input = input, .cap = cap, .vocabulary = w->model->params[weight].dim[0]};
     w->model->inputs[input].absent = 0xFF;
     (void)program_step_add(w, op, &settings, &in, 1, weight, -1, 0, NULL);
     if (!w->error.code)

@@ -112,6 +112,10 @@ void model_destroy(struct model *model)
         return;
     for (int i = 0; i < model->layer_count; i++)
         mem_free((void *)(uintptr_t)model->layers[i].config); /* the layer's program */
+    for (struct model_numbers *next = NULL, *list = model->numbers; list; list = next) {
+        next = list->next;
+        mem_free(list);
+    }
     mem_free(model->params);
     mem_free(model->layers);
     mem_free(model);
@@ -229,11 +233,12 @@ int program_input(struct writer *w, int layer)
     return program_value(w, w->results[layer].width, w->results[layer].sample, desc->source_count++, -1);
 }
 
-/* A layer of an embedding and nothing else, which uses every parameter that it declares. */
+/* A layer of an embedding and nothing else, whose positions begin with their table, and which uses every
+ * parameter that it declares. */
 static void mark_lookup(struct layer_desc *layer, const struct program *p)
 {
     const struct program_step *step = &p->steps[0];
-    if (p->step_count == 1 && step->op == &operation_embedding &&
+    if (p->step_count == 1 && step->op == &operation_embedding && !step->settings.first &&
         layer->param_count == 1 + (step->param[1] >= 0))
         layer->lookup = step->settings.input + 1;
 }

@@ -16,8 +16,8 @@
 enum {
     MODEL_NAME_LIMIT = 64,
     MODEL_DIMS = 4,
-    LAYER_PARAMS = 28, /* parameters of a layer: a transformer block of GPT-2 uses 12, with LoRA on all
-                          products 20; a block of Llama with biases uses 13, with LoRA 27 */
+    LAYER_PARAMS = 36, /* parameters of a layer: a transformer block of GPT-2 uses 12, with LoRA on all
+                          products 20; a block of Qwen3 with biases uses 15, with LoRA 29 */
     LAYER_GROUPS = 5,  /* groups they may lie in */
     LAYER_SOURCES = 4, /* inputs from other layers */
     BATCH_INPUTS = 8,  /* arrays of one batch */
@@ -171,6 +171,11 @@ struct layer_desc {
                        mode LAYER_RECOMPUTE; a loss layer (out 0) is never recomputed */
 };
 
+struct model_numbers {
+    struct model_numbers *next;
+    double values[];
+};
+
 struct model {
     char name[MODEL_NAME_LIMIT];
     struct param_desc *params;
@@ -185,6 +190,7 @@ struct model {
     /* Factor of the adapters' product; 0: the model has no adapters. With adapters all other parameters are
      * frozen: checkpoints have the adapters alone. */
     double adapter_scale;
+    struct model_numbers *numbers; /* lists that operations read, in a chain; NULL: none */
     /* Metadata of a file of its parameters: pairs of texts, NULL at the end; NULL: none. */
     const char *const *metadata;
 };

@@ -1,6 +1,9 @@
 /* files_dump - a model from files through a trainer into files, with its logits, for hf_files_test.py.
  *
  *     files_dump IN OUT FORMAT DTYPE SHARD_BYTES KERNELS RANKS STRATEGY [TOKENS LOGITS]
+ *     files_dump --names IN                    the model's parameters, a line each
+ *     files_dump --greedy IN COUNT TOKEN...    the tokens that follow, by the fast kernels and with what they
+ * keep
  *
  * IN: what files_open takes. OUT: what files_export takes, "-" for none; FORMAT hf, pth or safetensors, DTYPE
  * f32 or bf16. KERNELS f32 (the fast ones) or f64 (the reference). Ranks are threads. TOKENS: one sequence of
@@ -17,6 +20,7 @@
 #include "rendezvous/store/kv_memory.h"
 #include "runtime/files/files.h"
 #include "runtime/model/logits.h"
+#include "runtime/train/generate.h"
 #include "tests/support/rank_threads.h"
 
 struct dump {
@@ -27,6 +31,8 @@ struct dump {
     int ranks, T;
     int32_t *tokens;
     struct kv_store store;
+    const char *const *prompt; /* of --greedy; NULL: none */
+    int prompt_count, count;
 };
 
 GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
@@ -114,6 +120,23 @@ static int write_loss(const struct dump *d, struct trainer *trainer, int rank, s
                                                                   : 0;
 }
 
+static int write_greedy(const struct dump *d, struct trainer *trainer, struct muster_error *err)
+{
+    scope_free int32_t *prompt = mem_calloc((size_t)d->prompt_count, sizeof *prompt);
+    scope_free int32_t *tokens = mem_calloc((size_t)d->count, sizeof *tokens);
+    if (!prompt || !tokens)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for tokens");
+    for (int i = 0; i < d->prompt_count; i++)
+        prompt[i] = atoi(d->prompt[i]);
+    struct generate_options options = {
+        .prompt = prompt, .prompt_count = d->prompt_count, .count = d->count, .end = -1};
+    if (trainer_generate(trainer, &options, tokens, err))
+        return -1;
+    for (int64_t i = 0; i < options.drawn; i++)
+        printf("%d\n", tokens[i]);
+    return 0;
+}
+
 /* ---- one rank ---- */
 
 static int run_rank(const struct dump *d, int rank, struct muster_error *err)
@@ -123,6 +146,11 @@ static int run_rank(const struct dump *d, int rank, struct muster_error *err)
     GUARD(guard_model) struct model *model = architecture ? architecture_model(architecture, err) : NULL;
     if (!model || files_match(files, model, architecture, err))
         return -1;
+    if (d->prompt && !d->count) {
+        for (int i = 0; i < model->param_count; i++)
+            printf("%s\n", model->params[i].name);
+        return 0;
+    }
     struct trainer_options options = {
         .plan = {.strategy = d->strategy,
                  .shape = {1, d->T ? d->T : 1},
@@ -143,6 +171,8 @@ static int run_rank(const struct dump *d, int rank, struct muster_error *err)
     GUARD(guard_trainer) struct trainer *trainer = trainer_create(model, &options, err);
     if (!trainer || files_load(files, trainer, err))
         return -1;
+    if (d->prompt)
+        return write_greedy(d, trainer, err);
     bool loss = d->logits_path && strlen(d->logits_path) > 5 &&
                 !strcmp(d->logits_path + strlen(d->logits_path) - 5, ".loss");
     if (d->T && (loss ? write_loss : write_logits)(d, trainer, rank, err))
@@ -178,6 +208,16 @@ int main(int argc, char **argv)
 {
     static const char *const formats[] = {"safetensors", "hf", "pth"}; /* enum files_format */
     struct muster_error err = {0};
+    if (argc > 2 && !strncmp(argv[1], "--", 2)) {
+        struct dump words = {.in = argv[2],
+                             .out = "-",
+                             .ranks = 1,
+                             .kernels = kernels_cpu((unsigned)-1),
+                             .prompt = (const char *const *)argv + 4,
+                             .prompt_count = argc - 4,
+                             .count = argc > 4 ? atoi(argv[3]) : 0};
+        return run_ranks(&words, &err) ? 1 : 0;
+    }
     if (argc != 9 && argc != 11) {
         fprintf(stderr,
                 "usage: files_dump IN OUT FORMAT DTYPE SHARD_BYTES KERNELS RANKS STRATEGY [TOKENS LOGITS]\n");

@@ -77,8 +77,8 @@ static void dump_rms_norm(struct run *run)
     const void *in = draw(run, 0, "in", N * C), *weight = draw(run, 1, "weight", C);
     const void *dout = draw(run, 2, "dout", N * C);
     void *out = run->buffer[3], *rstd = run->buffer[4], *din = run->buffer[5], *dweight = run->buffer[6];
-    run->k->rms_norm_forward(out, rstd, in, weight, N, C, 1e-6, NULL);
-    run->k->rms_norm_backward(din, dweight, dout, in, rstd, weight, N, C, 0, 0, run->work, NULL);
+    run->k->rms_norm_forward(out, rstd, in, weight, N, C, 1e-6, 0, NULL);
+    run->k->rms_norm_backward(din, dweight, dout, in, rstd, weight, 0, N, C, 0, 0, run->work, NULL);
     record(run, "out", out, N * C);
     record(run, "din", din, N * C);
     record(run, "dweight", dweight, C);
@@ -133,8 +133,9 @@ static void dump_swiglu(struct run *run)
     begin(run, "swiglu");
     const void *gate = draw(run, 0, "gate", COUNT), *up = draw(run, 1, "up", COUNT);
     const void *dout = draw(run, 2, "dout", COUNT);
-    run->k->swiglu_forward(run->buffer[3], gate, up, COUNT, NULL);
-    run->k->swiglu_backward(run->buffer[4], run->buffer[5], gate, up, dout, 0, 0, COUNT, NULL);
+    run->k->gated_forward(run->buffer[3], gate, up, ACTIVATION_SILU, COUNT, NULL);
+    run->k->gated_backward(run->buffer[4], run->buffer[5], gate, up, dout, ACTIVATION_SILU, 0, 0, COUNT,
+                           NULL);
     record(run, "out", run->buffer[3], COUNT);
     record(run, "dgate", run->buffer[4], COUNT);
     record(run, "dup", run->buffer[5], COUNT);

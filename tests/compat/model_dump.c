@@ -10,10 +10,12 @@
  *     simple_cnn channels height width classes
  *     text_classifier vocabulary channels hidden classes positions
  *     text_encoder vocabulary layers channels heads hidden classes positions
- *     resnet channels height width classes stages blocks filters absent (samples at the end of each step that
- * are not there) each followed by "lora RANK ALPHA TARGET..." on the same line, or by nothing; and a line of
- * the run: dtype ranks strategy micro_batches samples T steps lr weight_decay beta1 beta2 epsilon clip_norm,
- * optimizer (enum) momentum dampening nesterov decay (enum), and two patterns of names,
+ *     files PATH (a folder with config.json, whose parameters take the place of FOLDER/params; with adapters
+ * these are FOLDER/params all the same) resnet channels height width classes stages blocks filters absent
+ * (samples at the end of each step that are not there) each followed by "lora RANK ALPHA TARGET..." on the
+ * same line, or by nothing; and a line of the run: dtype ranks strategy micro_batches samples T steps lr
+ * weight_decay beta1 beta2 epsilon clip_norm, optimizer (enum) momentum dampening nesterov decay (enum), and
+ * two patterns of names,
  * "-" for none: frozen, not decayed; then the dtypes that parameters and gradients move in (f32, bf16, f16)
  * and the loss scale with f16 (0: dynamic); and a line of a pipeline, or nothing: stages of `ranks` ranks
  * each, parts of a stage, schedule. dtype is f32 (the fast kernels), bf16 (the same with products of bf16) or
@@ -31,6 +33,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "rendezvous/store/kv_memory.h"
+#include "runtime/files/files.h"
 #include "runtime/model/architectures.h"
 #include "runtime/model/param_patterns.h"
 #include "runtime/plan/plan_cut.h"
@@ -38,7 +41,8 @@
 #include "tests/support/rank_threads.h"
 
 struct settings {
-    char architecture[16], dtype[8], strategy[32];
+    char architecture[16], dtype[8], strategy[32], path[400];
+    struct files *files; /* of path; NULL: none */
     struct gpt2_config gpt2;
     struct llama_config llama;
     struct simple_cnn_config cnn;
@@ -109,6 +113,8 @@ static int read_architecture(FILE *file, struct settings *s)
     int tied, bias, kind;
     if (fscanf(file, "%15s", s->architecture) != 1)
         return -1;
+    if (!strcmp(s->architecture, "files"))
+        return fscanf(file, "%399s", s->path) == 1 ? read_adapters(file, s) : -1;
     if (!strcmp(s->architecture, "gpt2"))
         return fscanf(file, "%d %d %d %d %d", &g->layers, &g->channels, &g->heads, &g->vocab,
                       &g->max_positions) == 5
@@ -259,6 +265,16 @@ static struct batch take_arrays(const struct run *run, int step, int rank, char 
     return arrays;
 }
 
+/* Each rank reads on its own, as in a real run. */
+static int load_files(struct trainer *trainer, const struct run *run, struct muster_error *err)
+{
+    GUARD(guard_files) struct files *files = files_open(run->s.path, err);
+    return !files || files_match(files, run->model, files_architecture(files), err) ||
+                   files_load(files, trainer, err)
+               ? -1
+               : 0;
+}
+
 static int train(struct trainer *trainer, struct run *run, int world_rank, struct muster_error *err)
 {
     const struct settings *s = &run->s;
@@ -274,7 +290,8 @@ static int train(struct trainer *trainer, struct run *run, int world_rank, struc
     values.missing = missing_of(s, rank);
     if (!memory)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a batch");
-    if (each_param(trainer, run, run->params, set_param, err))
+    if (s->files && !s->lora.rank ? load_files(trainer, run, err)
+                                  : each_param(trainer, run, run->params, set_param, err))
         return -1;
     for (int step = 0; step < s->steps; step++) {
         struct trainer_stats stats;
@@ -372,6 +389,11 @@ static int train_ranks(struct run *run, struct muster_error *err)
 static struct model *create_model(const struct settings *s, struct muster_error *err)
 {
     const struct lora *lora = s->lora.rank ? &s->lora : NULL;
+    if (s->files) {
+        struct architecture architecture = *files_architecture(s->files);
+        architecture.lora = s->lora;
+        return architecture_model(&architecture, err);
+    }
     return !strcmp(s->architecture, "simple_cnn")        ? simple_cnn_create(&s->cnn, err)
            : !strcmp(s->architecture, "resnet")          ? resnet_create(&s->resnet, err)
            : !strcmp(s->architecture, "text_classifier") ? text_classifier_create(&s->classifier, err)
@@ -403,6 +425,10 @@ static int run_folder(const char *folder, struct muster_error *err)
     if (read_settings(folder, &run.s, err))
         return -1;
     const struct settings *s = &run.s;
+    GUARD(guard_files) struct files *files = *s->path ? files_open(s->path, err) : NULL;
+    if (*s->path && !files)
+        return -1;
+    run.s.files = files;
     GUARD(guard_model)
     struct model *model = create_model(s, err);
     const struct plan_cut cut = {.stages = s->stages, .chunks = s->chunks, .even = true};
@@ -421,8 +447,8 @@ static int run_folder(const char *folder, struct muster_error *err)
                       *norms = run.norms = mem_calloc(steps, sizeof *norms);
     if (!params || !grads || !losses || !norms)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %zu bytes of parameters", bytes);
-    int failed = transfer(folder, "params", false, params, bytes, err) || read_inputs(folder, &run, err) ||
-                 train_ranks(&run, err);
+    int failed = ((!s->files || s->lora.rank) && transfer(folder, "params", false, params, bytes, err)) ||
+                 read_inputs(folder, &run, err) || train_ranks(&run, err);
     for (int i = 0; i < BATCH_INPUTS; i++)
         mem_free(run.input[i]);
     if (failed)

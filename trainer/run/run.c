@@ -29,7 +29,17 @@ static int open_path(struct run *run, char *const *settings, struct muster_error
 {
     const struct train_config *c = &run->config;
     scope_free char *here = is_architecture_name(c->model_path) ? mem_printf("./%s", c->model_path) : NULL;
-    run->model = muster_model_open(here ? here : c->model_path, (const char *const *)settings, err);
+    scope_free char *page =
+        c->model_page && *c->model_page ? mem_printf("model.page=%s", c->model_page) : NULL;
+    size_t count = 0;
+    while (settings[count])
+        count++;
+    scope_free const char **texts = mem_calloc(count + 2, sizeof *texts);
+    if (!texts)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the settings");
+    memcpy(texts, settings, count * sizeof *texts);
+    texts[count] = page;
+    run->model = muster_model_open(here ? here : c->model_path, texts, err);
     if (!run->model)
         return -1;
     const char *found = muster_model_architecture(run->model);

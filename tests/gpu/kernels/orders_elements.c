@@ -19,8 +19,8 @@ ORDERS_CALL(accumulate, p[0], p[1], s->beta, s->n)
 ORDERS_CALL(scale, p[0], 0.3, s->n)
 ORDERS_CALL(activation_forward, p[0], p[1], s->kind, s->n)
 ORDERS_CALL(activation_backward, p[0], p[1], p[2], s->kind, s->beta, s->n)
-ORDERS_CALL(swiglu_forward, p[0], p[1], p[2], s->n)
-ORDERS_CALL(swiglu_backward, p[0], p[1], p[2], p[3], p[4], s->beta, s->beta, s->n)
+ORDERS_CALL(gated_forward, p[0], p[1], p[2], s->kind, s->n)
+ORDERS_CALL(gated_backward, p[0], p[1], p[2], p[3], p[4], s->kind, s->beta, s->beta, s->n)
 ORDERS_CALL(squared_error, p[0], p[1], p[2], p[3], s->n, s->beta, p[4])
 ORDERS_CALL(loss_sum, p[0], p[1], p[2], p[3], s->n)
 ORDERS_CALL(clip_factor, p[0])
@@ -69,13 +69,13 @@ static void activations(void)
         RUN(&forward, activation_forward, &s);
         case_result(&backward, n), case_in(&backward, n), case_in(&backward, n);
         RUN(&backward, activation_backward, &s);
-        struct call_case gated = {.what = "swiglu_forward", .absolute = 1e-5, .relative = 1e-4};
-        struct call_case gradient = {.what = "swiglu_backward", .absolute = 1e-5, .relative = 1e-4};
+        struct call_case gated = {.what = "gated_forward", .absolute = 1e-5, .relative = 1e-4};
+        struct call_case gradient = {.what = "gated_backward", .absolute = 1e-5, .relative = 1e-4};
         case_result(&gated, n), case_in(&gated, n), case_in(&gated, n);
-        RUN(&gated, swiglu_forward, &s);
+        RUN(&gated, gated_forward, &s);
         case_result(&gradient, n), case_result(&gradient, n);
         case_in(&gradient, n), case_in(&gradient, n), case_in(&gradient, n);
-        RUN(&gradient, swiglu_backward, &s);
+        RUN(&gradient, gated_backward, &s);
     }
 }
 

@@ -20,8 +20,8 @@ ORDERS_CALL(rows_add, p[0], s->first, s->count, s->at, p[1], p[2], s->N, s->T, s
 ORDERS_CALL(layernorm_forward, p[0], p[1], p[2], p[3], p[4], p[5], s->N, s->C, 1e-5)
 ORDERS_CALL(layernorm_backward, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], s->N, s->C, s->beta_in,
             s->beta, p[8])
-ORDERS_CALL(rms_norm_forward, p[0], p[1], p[2], p[3], s->N, s->C, 1e-5)
-ORDERS_CALL(rms_norm_backward, p[0], p[1], p[2], p[3], p[4], p[5], s->N, s->C, s->beta_in, s->beta, p[6])
+ORDERS_CALL(rms_norm_forward, p[0], p[1], p[2], p[3], s->N, s->C, 1e-5, 1)
+ORDERS_CALL(rms_norm_backward, p[0], p[1], p[2], p[3], p[4], p[5], 1, s->N, s->C, s->beta_in, s->beta, p[6])
 ORDERS_CALL(rotary, p[0], p[1], &s->rotary, s->B, s->T, s->NH, s->HS, s->beta_in, s->beta)
 ORDERS_CALL(dropout, p[0], p[1], s->N, s->C, s->T, 3, 9, s->p, s->beta, p[2])
 ORDERS_CALL(cross_entropy, p[0], p[1], p[2], s->N, s->C, s->row, s->beta, p[3])

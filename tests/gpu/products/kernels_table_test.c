@@ -192,11 +192,11 @@ static void rms_norm(void)
     scope_pair struct pair dweight = pair_floats((size_t)C);
     size_t work_bytes = table->rms_norm_backward_work(N, C), most = reference()->rms_norm_backward_work(N, C);
     scope_pair struct pair work = pair_floats((work_bytes > most ? work_bytes : most) / sizeof(float) + 1);
-    BOTH(rms_norm_forward, at(&out), at(&rstd), at(&in), at(&weight), N, C, 1e-3);
+    BOTH(rms_norm_forward, at(&out), at(&rstd), at(&in), at(&weight), N, C, 1e-3, beta);
     same("out", &out);
     same("rstd", &rstd);
-    BOTH(rms_norm_backward, at(&din), at(&dweight), at(&dout), at(&in), at(&rstd), at(&weight), N, C, beta_in,
-         beta, at(&work));
+    BOTH(rms_norm_backward, at(&din), at(&dweight), at(&dout), at(&in), at(&rstd), at(&weight), beta, N, C,
+         beta_in, beta, at(&work));
     same("din", &din);
     same("dweight", &dweight);
 }
@@ -205,12 +205,15 @@ static void rotary(void)
 {
     int B = size_below(3), T = size_below(9), NH = size_below(4), HS = 2 * size_below(12);
     int beta = (int)random_below(2), backward = (int)random_below(2);
+    static const double lists[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
+                                   12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22};
     struct rotary settings = {.theta = 10000,
                               .kind = (enum rotary_kind)random_below(ROTARY_KINDS),
                               .factor = 8,
                               .low = 1,
                               .high = 4,
-                              .original = 64};
+                              .original = 64,
+                              .lists = lists};
     size_t n = (size_t)B * T * NH * HS;
     scope_pair struct pair in = pair_floats(n), out = pair_floats(n);
     BOTH(rotary, at(&out), at(&in), &settings, B, T, NH, HS, backward, beta);
@@ -229,11 +232,15 @@ static void elements(void)
     same("activation", &out);
     BOTH(activation_backward, at(&out), at(&a), at(&b), kind, beta, n);
     same("its gradient", &out);
-    BOTH(swiglu_forward, at(&out), at(&a), at(&b), n);
+    BOTH(gated_forward, at(&out), at(&a), at(&b), kind, n);
     same("swiglu", &out);
-    BOTH(swiglu_backward, at(&out), at(&second), at(&a), at(&b), at(&c), beta, other, n);
+    BOTH(gated_backward, at(&out), at(&second), at(&a), at(&b), at(&c), kind, beta, other, n);
     same("dgate", &out);
     same("dup", &second);
+    BOTH(slice_forward, at(&out), at(&a), n / 7, 7, 2, 4);
+    same("slice", &out);
+    BOTH(slice_backward, at(&out), at(&c), n / 7, 7, 2, 4, beta);
+    same("its gradient", &out);
     BOTH(add, at(&out), at(&a), at(&b), n);
     same("add", &out);
     BOTH(accumulate, at(&out), at(&c), beta, n);

@@ -147,6 +147,31 @@ static void swiglu(const struct built *b, const float *x, const float *other, do
         y[i] = x[i] / (1 + exp(-(double)x[i])) * other[i];
 }
 
+static int32_t build_gated(struct muster_model *m, int32_t x, struct built *b)
+{
+    b->other = muster_linear(m, x, 6, "up", 0.5, 0);
+    return muster_gated(m, x, b->other, "tanh");
+}
+
+static void gated(const struct built *b, const float *x, const float *other, double *y)
+{
+    for (int64_t i = 0; i < rows_of(b) * b->x_width; i++)
+        y[i] = tanh((double)x[i]) * other[i];
+}
+
+static int32_t build_slice(struct muster_model *m, int32_t x, struct built *b)
+{
+    (void)b;
+    return muster_slice(m, x, 2, 1, 2);
+}
+
+static void slice(const struct built *b, const float *x, const float *other, double *y)
+{
+    (void)other;
+    for (int64_t i = 0; i < rows_of(b) * 4; i++)
+        y[i] = x[i / 2 * 3 + 1 + i % 2];
+}
+
 /* ---- places ---- */
 
 static int32_t build_rotary_linear(struct muster_model *m, int32_t x, struct built *b)
@@ -296,6 +321,8 @@ static const struct operation operations[] = {
     {"scale", 3, 6, 6, build_scale, scale},
     {"relu", 3, 6, 6, build_relu, relu},
     {"swiglu", 3, 6, 6, build_swiglu, swiglu},
+    {"gated", 3, 6, 6, build_gated, gated},
+    {"slice", 3, 6, 4, build_slice, slice},
     {"rotary_scaled, linear", MOST, 16, 16, build_rotary_linear, rotary_linear},
     {"rotary_scaled, llama3", MOST, 16, 16, build_rotary_llama3, rotary_llama3},
     {"conv2d", 1, 40, 18, build_conv2d, conv2d},
@@ -481,7 +508,7 @@ static void mistakes_are_named(void **state)
         void (*build)(struct muster_model *m, int32_t x);
         const char *text;
     } rows[] = {
-        {widths_differ, "swiglu"}, {no_factor, "scale"},     {no_kind, "yarn"},
+        {widths_differ, "gated"},  {no_factor, "scale"},     {no_kind, "yarn"},
         {no_name, "conv2d"},       {other_flags, "flags 1"}, {no_shape, "max_pool2d"},
         {no_window, "avg_pool2d"}, {no_weight, "linear"},    {other_width, "rms_norm"},
     };

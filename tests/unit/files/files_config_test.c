@@ -19,7 +19,7 @@
 static int parse(const char *text, struct architecture *a, struct config_notes *notes,
                  struct muster_error *err)
 {
-    return config_json_parse("config.json", text, strlen(text), a, notes, err);
+    return config_json_parse("config.json", text, strlen(text), NULL, a, notes, err);
 }
 
 static void sizes_are_read(void **state)
@@ -94,8 +94,11 @@ static void what_cannot_be_computed_is_refused_by_its_name(void **state)
         {"", MUSTER_E_INVALID, "not valid JSON"},
         {"[1]", MUSTER_E_INVALID, "no object"},
         {"{}", MUSTER_E_INVALID, "model_type is missing"},
-        {"{\"model_type\":\"mistral\"}", MUSTER_E_UNSUPPORTED, "model_type is \"mistral\""},
-        {"{\"model_type\":7}", MUSTER_E_UNSUPPORTED, "model_type is 7"},
+        {"{\"model_type\":\"bloom\"}", MUSTER_E_UNSUPPORTED, "model_type is \"bloom\""},
+        {"{\"model_type\":\"resnet\"}", MUSTER_E_UNSUPPORTED, "model_type is \"resnet\""},
+        {"{\"model_type\":\"page\"}", MUSTER_E_UNSUPPORTED, "model_type is \"page\""},
+        {"{\"model_type\":\"mistral\"}", MUSTER_E_INVALID, "hidden_size is missing"},
+        {"{\"model_type\":7}", MUSTER_E_INVALID, "model_type is no text"},
         {"{\"model_type\":\"gpt2\"}", MUSTER_E_INVALID, "n_layer is missing"},
         {"{\"model_type\":\"llama\"}", MUSTER_E_INVALID, "num_hidden_layers is missing"},
         {"{" LLAMA ",\"num_key_value_heads\":-2}", MUSTER_E_INVALID,
@@ -110,16 +113,19 @@ static void what_cannot_be_computed_is_refused_by_its_name(void **state)
         {"{" LLAMA ",\"sliding_window\":4096}", MUSTER_E_UNSUPPORTED, "sliding_window is 4096"},
         {"{" LLAMA ",\"partial_rotary_factor\":0.5}", MUSTER_E_UNSUPPORTED, "partial_rotary_factor is 0.5"},
         {"{" LLAMA ",\"quantization_config\":{\"bits\":4}}", MUSTER_E_UNSUPPORTED, "quantization_config"},
-        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}}", MUSTER_E_UNSUPPORTED,
-         "the type of rope_scaling is \"yarn\""},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\"}}", MUSTER_E_UNSUPPORTED,
+         "the type of rotary positions is \"longrope\""},
         {"{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"dynamic\"}}", MUSTER_E_UNSUPPORTED,
-         "the type of rope_parameters is \"dynamic\""},
-        {"{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":\"x\"}}", MUSTER_E_INVALID,
-         "factor is no number"},
-        {"{" GPT2 ",\"activation_function\":\"relu\"}", MUSTER_E_UNSUPPORTED,
-         "activation_function is \"relu\""},
-        {"{" GPT2 ",\"n_inner\":100}", MUSTER_E_UNSUPPORTED, "n_inner is 100"},
-        {"{" GPT2 ",\"layer_norm_epsilon\":1e-6}", MUSTER_E_UNSUPPORTED, "layer_norm_epsilon is"},
+         "factor is null"},
+        {"{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":4,\"beta_slow\":64}}",
+         MUSTER_E_UNSUPPORTED, "beta_fast is null"},
+        {"{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":\"x\"}}", MUSTER_E_UNSUPPORTED,
+         "factor is \"x\""},
+        {"{" LLAMA ",\"per_layer_config\":{}}", MUSTER_E_UNSUPPORTED, "per_layer_config is {}"},
+        {"{" GPT2 ",\"activation_function\":\"mish\"}", MUSTER_E_UNSUPPORTED,
+         "activation_function is \"mish\""},
+        {"{" GPT2 ",\"n_inner\":0}", MUSTER_E_INVALID, "n_inner is no whole number"},
+        {"{" GPT2 ",\"layer_norm_epsilon\":0}", MUSTER_E_UNSUPPORTED, "layer_norm_epsilon is"},
         {"{" GPT2 ",\"scale_attn_weights\":false}", MUSTER_E_UNSUPPORTED, "scale_attn_weights is false"},
         {"{" GPT2 ",\"scale_attn_by_inverse_layer_idx\":true}", MUSTER_E_UNSUPPORTED,
          "scale_attn_by_inverse_layer_idx is true"},

@@ -47,27 +47,56 @@ void activation_gradient(void **state)
     }
 }
 
-static void run_swiglu(const struct elements *s)
+static void run_gated(const struct elements *s)
 {
-    table()->swiglu_forward(s->out, s->a, s->b, COUNT, NULL);
+    table()->gated_forward(s->out, s->a, s->b, s->kind, COUNT, NULL);
 }
 
-void swiglu_gradient(void **state)
+void gated_gradient(void **state)
 {
     (void)state;
-    scope_memory double *gate = doubles_new(COUNT), *up = doubles_new(COUNT), *out = doubles_new(COUNT);
-    scope_memory double *r = doubles_new(COUNT), *dgate = doubles_new(COUNT), *dup = doubles_new(COUNT);
-    scope_memory double *dgate_added = doubles_copy(up, COUNT), *dup_added = doubles_copy(up, COUNT);
-    scope_memory double *ignored = doubles_new(COUNT);
-    struct elements s = {gate, up, out, r, run_swiglu, 0};
-    spread(gate);
-    table()->swiglu_backward(dgate, dup, gate, up, r, 0, 0, COUNT, NULL);
-    table()->swiglu_backward(dgate_added, ignored, gate, up, r, 1, 0, COUNT, NULL);
-    table()->swiglu_backward(ignored, dup_added, gate, up, r, 0, 1, COUNT, NULL);
-    check_added("dgate", dgate_added, dgate, up, COUNT);
-    check_added("dup", dup_added, dup, up, COUNT);
-    check_gradient("dgate", elements_loss, &s, gate, dgate, COUNT);
-    check_gradient("dup", elements_loss, &s, up, dup, COUNT);
+    for (int kind = 0; kind < ACTIVATION_KINDS; kind++) {
+        scope_memory double *gate = doubles_new(COUNT), *up = doubles_new(COUNT), *out = doubles_new(COUNT);
+        scope_memory double *r = doubles_new(COUNT), *dgate = doubles_new(COUNT), *dup = doubles_new(COUNT);
+        scope_memory double *dgate_added = doubles_copy(up, COUNT), *dup_added = doubles_copy(up, COUNT);
+        scope_memory double *ignored = doubles_new(COUNT);
+        struct elements s = {gate, up, out, r, run_gated, kind};
+        spread(gate);
+        table()->gated_backward(dgate, dup, gate, up, r, kind, 0, 0, COUNT, NULL);
+        table()->gated_backward(dgate_added, ignored, gate, up, r, kind, 1, 0, COUNT, NULL);
+        table()->gated_backward(ignored, dup_added, gate, up, r, kind, 0, 1, COUNT, NULL);
+        check_added("dgate", dgate_added, dgate, up, COUNT);
+        check_added("dup", dup_added, dup, up, COUNT);
+        check_gradient("dgate", elements_loss, &s, gate, dgate, COUNT);
+        check_gradient("dup", elements_loss, &s, up, dup, COUNT);
+    }
+}
+
+struct slice_call {
+    double *in, *out, *r;
+};
+enum { SLICE_ROWS = 3, SLICE_ROW = 7, SLICE_FIRST = 2, SLICE_WIDTH = 4 };
+
+static double slice_loss(void *context)
+{
+    struct slice_call *s = context;
+    table()->slice_forward(s->out, s->in, SLICE_ROWS, SLICE_ROW, SLICE_FIRST, SLICE_WIDTH, NULL);
+    return weighted_sum(s->out, s->r, SLICE_ROWS * SLICE_WIDTH);
+}
+
+void slice_gradient(void **state)
+{
+    enum { IN = SLICE_ROWS * SLICE_ROW, OUT = SLICE_ROWS * SLICE_WIDTH };
+    (void)state;
+    scope_memory double *in = doubles_new(IN), *out = doubles_new(OUT), *r = doubles_new(OUT);
+    scope_memory double *din = doubles_new(IN), *added = doubles_copy(in, IN);
+    struct slice_call s = {in, out, r};
+    table()->slice_backward(din, r, SLICE_ROWS, SLICE_ROW, SLICE_FIRST, SLICE_WIDTH, 0, NULL);
+    table()->slice_backward(added, r, SLICE_ROWS, SLICE_ROW, SLICE_FIRST, SLICE_WIDTH, 1, NULL);
+    check_added("din", added, din, in, IN);
+    check_gradient("din", slice_loss, &s, in, din, IN);
+    (void)slice_loss(&s);
+    assert_true(out[SLICE_WIDTH] == in[SLICE_ROW + SLICE_FIRST]);
 }
 
 enum { B = 2, T = 5, NH = 2, HS = 6, ROTARY_COUNT = B * T * NH * HS };
@@ -86,10 +115,15 @@ static double rotary_loss(void *context)
 
 void rotary_gradient(void **state)
 {
+    static const double lists[] = {1, 1, 1, 1.5, 2, 3};
     static const struct rotary rotaries[] = {
         {.theta = 100, .kind = ROTARY_PLAIN},
         {.theta = 100, .kind = ROTARY_LINEAR, .factor = 4},
-        {.theta = 100, .kind = ROTARY_LLAMA3, .factor = 4, .low = 1, .high = 4, .original = 16}};
+        {.theta = 100, .kind = ROTARY_LLAMA3, .factor = 4, .low = 1, .high = 4, .original = 16},
+        {.theta = 100, .kind = ROTARY_DYNAMIC, .factor = 4, .original = 3},
+        {.theta = 100, .kind = ROTARY_YARN, .factor = 4, .low = 1, .high = 4, .original = 64, .amplitude = 1},
+        {.theta = 100, .kind = ROTARY_LISTED, .lists = lists, .original = 3},
+        {.theta = 100, .size = 4}};
     (void)state;
     for (size_t i = 0; i < sizeof rotaries / sizeof rotaries[0]; i++) {
         scope_memory double *in = doubles_new(ROTARY_COUNT), *out = doubles_new(ROTARY_COUNT);

@@ -109,12 +109,13 @@ void layernorm_gradient(void **state)
 struct rms_norm {
     double *in, *weight, *out, *rstd, *r;
     int N, C;
+    double offset;
 };
 
 static double rms_norm_loss(void *context)
 {
     struct rms_norm *s = context;
-    table()->rms_norm_forward(s->out, s->rstd, s->in, s->weight, s->N, s->C, 0.1, NULL);
+    table()->rms_norm_forward(s->out, s->rstd, s->in, s->weight, s->N, s->C, 0.1, s->offset, NULL);
     return weighted_sum(s->out, s->r, (size_t)s->N * s->C);
 }
 
@@ -126,10 +127,10 @@ void rms_norm_gradient(void **state)
     scope_memory double *rstd = doubles_new(N), *r = doubles_new(N * C);
     scope_memory double *din = doubles_new(N * C), *dweight = doubles_new(C);
     scope_memory double *din_added = doubles_copy(in, N * C), *dweight_added = doubles_copy(weight, C);
-    struct rms_norm s = {in, weight, out, rstd, r, N, C};
+    struct rms_norm s = {in, weight, out, rstd, r, N, C, 0.7};
     (void)rms_norm_loss(&s); /* for rstd */
-    table()->rms_norm_backward(din, dweight, r, in, rstd, weight, N, C, 0, 0, NULL, NULL);
-    table()->rms_norm_backward(din_added, dweight_added, r, in, rstd, weight, N, C, 1, 1, NULL, NULL);
+    table()->rms_norm_backward(din, dweight, r, in, rstd, weight, 0.7, N, C, 0, 0, NULL, NULL);
+    table()->rms_norm_backward(din_added, dweight_added, r, in, rstd, weight, 0.7, N, C, 1, 1, NULL, NULL);
     check_added("din", din_added, din, in, N * C);
     check_added("dweight", dweight_added, dweight, weight, C);
     check_gradient("din", rms_norm_loss, &s, in, din, N * C);
@@ -180,6 +181,16 @@ void attention_gradient(void **state)
     check_attention((struct attention){
         .B = 2, .T = 5, .heads = 3, .kv_heads = 1, .head_size = 4, .scale = 0.3, .lengths = lengths});
     check_attention((struct attention){.B = 1, .T = 4, .heads = 2, .kv_heads = 1, .head_size = 1});
+    check_attention((struct attention){.B = 2,
+                                       .T = 5,
+                                       .heads = 2,
+                                       .kv_heads = 1,
+                                       .head_size = 3,
+                                       .causal = 1,
+                                       .window = 2,
+                                       .lengths = lengths});
+    check_attention((struct attention){
+        .B = 1, .T = 5, .heads = 2, .kv_heads = 2, .head_size = 3, .causal = 1, .cap = 0.7, .scale = 0.9});
 }
 
 struct cross_entropy {

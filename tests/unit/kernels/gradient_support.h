@@ -41,7 +41,8 @@ double weighted_sum(const double *out, const double *r, size_t n);
     X(squared_error)                                                                                         \
     X(rotary)                                                                                                \
     X(activation)                                                                                            \
-    X(swiglu)                                                                                                \
+    X(gated)                                                                                                 \
+    X(slice)                                                                                                 \
     X(dropout)                                                                                               \
     X(sums)
 #define GRADIENT_DECLARE(name) void name##_gradient(void **state);

@@ -316,8 +316,8 @@ static void check_rms_norm(const struct kernels *k, int N, int C, enum kernels_f
     scope_memory float *work = floats_new(k->rms_norm_backward_work(N, C) / sizeof(float), FILL_LARGE);
     double c = C + 8, xhat = sqrt((double)C), R = 0;
     computing("%s rms_norm N=%d C=%d fill=%s", k->name, N, C, kernels_fill_name(fill));
-    exact()->rms_norm_forward(out64, rstd64, in64, weight64, N, C, EPSILON, NULL);
-    k->rms_norm_forward(out, rstd, in, weight, N, C, EPSILON, NULL);
+    exact()->rms_norm_forward(out64, rstd64, in64, weight64, N, C, EPSILON, 0, NULL);
+    k->rms_norm_forward(out, rstd, in, weight, N, C, EPSILON, 0, NULL);
     assert_true(doubles_close("rstd", rstd, rstd64, rows, 0, c * U));
     assert_true(doubles_close("out", out, out64, n, FLOAT_FLUSHED, (c + 4) * U));
     for (int betas = 0; betas < 4; betas++) {
@@ -327,9 +327,9 @@ static void check_rms_norm(const struct kernels *k, int N, int C, enum kernels_f
         scope_memory double *kept = doubles_of(rstd, rows); /* both from the same statistics */
         computing("%s rms_norm_backward N=%d C=%d beta_in=%d beta=%d fill=%s", k->name, N, C, beta_in, beta,
                   kernels_fill_name(fill));
-        exact()->rms_norm_backward(din64, dweight64, dout64, in64, kept, weight64, N, C, beta_in, beta, NULL,
-                                   NULL);
-        k->rms_norm_backward(din, dweight, dout, in, rstd, weight, N, C, beta_in, beta, work, NULL);
+        exact()->rms_norm_backward(din64, dweight64, dout64, in64, kept, weight64, 0, N, C, beta_in, beta,
+                                   NULL, NULL);
+        k->rms_norm_backward(din, dweight, dout, in, rstd, weight, 0, N, C, beta_in, beta, work, NULL);
         R = floats_largest(rstd, rows);
         assert_true(doubles_close("din", din, din64, n, R * (1 + xhat * xhat) * 2 * c * U + 2 * U, U));
         assert_true(doubles_close("dweight", dweight, dweight64, columns,
@@ -362,9 +362,9 @@ static void rms_norm_parts_are_optional(void **state)
         scope_memory float *din2 = floats_copy(din, N * C), *dweight2 = floats_copy(dweight, C);
         scope_memory float *work = floats_new((*k)->rms_norm_backward_work(N, C) / sizeof(float), FILL_LARGE);
         computing("%s rms_norm_backward in parts", (*k)->name);
-        (*k)->rms_norm_backward(din, dweight, dout, in, rstd, weight, N, C, 1, 1, work, NULL);
-        (*k)->rms_norm_backward(din2, NULL, dout, in, rstd, weight, N, C, 1, 1, work, NULL);
-        (*k)->rms_norm_backward(NULL, dweight2, dout, in, rstd, weight, N, C, 1, 1, work, NULL);
+        (*k)->rms_norm_backward(din, dweight, dout, in, rstd, weight, 0, N, C, 1, 1, work, NULL);
+        (*k)->rms_norm_backward(din2, NULL, dout, in, rstd, weight, 0, N, C, 1, 1, work, NULL);
+        (*k)->rms_norm_backward(NULL, dweight2, dout, in, rstd, weight, 0, N, C, 1, 1, work, NULL);
         assert_true(floats_close("din", din2, din, N * C, 0, 0));
         assert_true(floats_close("dweight", dweight2, dweight, C, 0, 0));
     }
@@ -464,7 +464,7 @@ static void nan_is_kept(void **state)
         assert_true(isnan(y[5]) && !isnan(y[4]));
         (*k)->layernorm_forward(y, mean, rstd, x, x, x + C, 1, C, EPSILON, NULL);
         assert_true(isnan(mean[0]) && isnan(rstd[0]) && isnan(y[0]));
-        (*k)->rms_norm_forward(y, rstd, x, x + C, 1, C, EPSILON, NULL);
+        (*k)->rms_norm_forward(y, rstd, x, x + C, 1, C, EPSILON, 0, NULL);
         assert_true(isnan(rstd[0]) && isnan(y[0]));
         (*k)->norm_squared(&norm, x, C, 0, NULL);
         assert_true(isnan(norm));

@@ -52,7 +52,7 @@ static void activation_matches(void **state)
                 check_activation(kind, element_counts[i], fill);
 }
 
-static void check_swiglu(size_t n, int betas)
+static void check_gated(size_t n, int betas, int kind)
 {
     scope_memory float *gate = floats_new(n, FILL_LARGE), *up = floats_new(n, FILL_UNIT);
     scope_memory float *dout = floats_new(n, FILL_UNIT);
@@ -63,23 +63,44 @@ static void check_swiglu(size_t n, int betas)
     scope_device void *d_gate = device_floats(gate, n), *d_up = device_floats(up, n);
     scope_device void *d_dout = device_floats(dout, n), *d_out = device_floats(up, n);
     scope_device void *d_dgate = device_floats(up, n), *d_dup = device_floats(dout, n);
-    computing("cuda swiglu n=%zu betas=%d", n, betas);
-    exact()->swiglu_forward(out64, gate64, up64, (int64_t)n, NULL);
-    ENQUEUED(cuda_swiglu_forward(d_out, d_gate, d_up, (int64_t)n, NULL, &failed));
-    assert_near("out", d_out, out64, n, 1e-32, (4 * 88 + 12) * U);
-    exact()->swiglu_backward(dgate64, dup64, gate64, up64, dout64, betas & 1, betas >> 1, (int64_t)n, NULL);
-    ENQUEUED(cuda_swiglu_backward(d_dgate, d_dup, d_gate, d_up, d_dout, betas & 1, betas >> 1, (int64_t)n,
-                                  NULL, &failed));
+    computing("cuda gated kind=%d n=%zu betas=%d", kind, n, betas);
+    exact()->gated_forward(out64, gate64, up64, kind, (int64_t)n, NULL);
+    ENQUEUED(cuda_gated_forward(d_out, d_gate, d_up, kind, (int64_t)n, NULL, &failed));
+    assert_near("out", d_out, out64, n, kind == ACTIVATION_GELU_TANH ? 1e-14 * 30 : 1e-32, (4 * 88 + 12) * U);
+    exact()->gated_backward(dgate64, dup64, gate64, up64, dout64, kind, betas & 1, betas >> 1, (int64_t)n,
+                            NULL);
+    ENQUEUED(cuda_gated_backward(d_dgate, d_dup, d_gate, d_up, d_dout, kind, betas & 1, betas >> 1,
+                                 (int64_t)n, NULL, &failed));
     assert_near("dgate", d_dgate, dgate64, n, 40 * U, (4 * 88 + 12) * U);
     assert_near("dup", d_dup, dup64, n, 40 * U, (4 * 88 + 12) * U);
 }
 
-static void swiglu_matches(void **state)
+static void gated_matches(void **state)
 {
     (void)state;
     for (int i = 0; i < ELEMENT_COUNTS; i++)
         for (int betas = 0; betas < 4; betas++)
-            check_swiglu(element_counts[i], betas);
+            for (int kind = 0; kind < ACTIVATION_KINDS; kind++)
+                check_gated(element_counts[i], betas, kind);
+}
+
+static void slice_matches(void **state)
+{
+    enum { ROWS = 37, ROW = 19, FIRST = 3, WIDTH = 11 };
+    (void)state;
+    for (int beta = 0; beta < 2; beta++) {
+        scope_memory float *in = floats_new(ROWS * ROW, FILL_UNIT),
+                           *out = floats_new(ROWS * WIDTH, FILL_UNIT);
+        scope_memory double *in64 = doubles_of(in, ROWS * ROW), *out64 = doubles_of(out, ROWS * WIDTH);
+        scope_device void *d_in = device_floats(in, ROWS * ROW), *d_out = device_floats(out, ROWS * WIDTH);
+        computing("cuda slice beta=%d", beta);
+        exact()->slice_forward(out64, in64, ROWS, ROW, FIRST, WIDTH, NULL);
+        ENQUEUED(cuda_slice_forward(d_out, d_in, ROWS, ROW, FIRST, WIDTH, NULL, &failed));
+        assert_near("out", d_out, out64, ROWS * WIDTH, 0, 0);
+        exact()->slice_backward(in64, out64, ROWS, ROW, FIRST, WIDTH, beta, NULL);
+        ENQUEUED(cuda_slice_backward(d_in, d_out, ROWS, ROW, FIRST, WIDTH, beta, NULL, &failed));
+        assert_near("din", d_in, in64, ROWS * ROW, 0, 2 * U);
+    }
 }
 
 /* As kernels_cpu_test.c. */
@@ -100,14 +121,14 @@ static void check_rms_norm(int N, int C, int beta_in, int beta)
     scope_device void *d_dweight = device_floats(weight, columns), *d_work = device_floats(work, work_floats);
     double c = C + 8, xhat = sqrt((double)C);
     computing("cuda rms_norm N=%d C=%d beta_in=%d beta=%d", N, C, beta_in, beta);
-    exact()->rms_norm_forward(out64, rstd64, in64, weight64, N, C, 1e-5, NULL);
-    ENQUEUED(cuda_rms_norm_forward(d_out, d_rstd, d_in, d_weight, N, C, 1e-5, NULL, &failed));
+    exact()->rms_norm_forward(out64, rstd64, in64, weight64, N, C, 1e-5, beta_in, NULL);
+    ENQUEUED(cuda_rms_norm_forward(d_out, d_rstd, d_in, d_weight, N, C, 1e-5, beta_in, NULL, &failed));
     assert_near("rstd", d_rstd, rstd64, rows, 0, c * U);
     assert_near("out", d_out, out64, n, FLOAT_FLUSHED, (c + 4) * U);
-    exact()->rms_norm_backward(din64, dweight64, dout64, in64, rstd64, weight64, N, C, beta_in, beta, NULL,
-                               NULL);
-    ENQUEUED(cuda_rms_norm_backward(d_din, d_dweight, d_dout, d_in, d_rstd, d_weight, N, C, beta_in, beta,
-                                    d_work, NULL, &failed));
+    exact()->rms_norm_backward(din64, dweight64, dout64, in64, rstd64, weight64, beta_in, N, C, beta_in, beta,
+                               NULL, NULL);
+    ENQUEUED(cuda_rms_norm_backward(d_din, d_dweight, d_dout, d_in, d_rstd, d_weight, beta_in, N, C, beta_in,
+                                    beta, d_work, NULL, &failed));
     /* rstd is the device's own, off by c u. */
     assert_near("din", d_din, din64, n, (1 + xhat * xhat) * 4 * c * U + 2 * U, 4 * c * U);
     assert_near("dweight", d_dweight, dweight64, columns, (N + 4 + c) * U * (N * xhat * 2 + beta), U);
@@ -142,7 +163,15 @@ static void rotary_matches(void **state)
     static const struct rotary rotaries[] = {
         {.theta = 10000, .kind = ROTARY_PLAIN},
         {.theta = 10000, .kind = ROTARY_LINEAR, .factor = 2.5},
-        {.theta = 500000, .kind = ROTARY_LLAMA3, .factor = 8, .low = 1, .high = 4, .original = 64}};
+        {.theta = 500000, .kind = ROTARY_LLAMA3, .factor = 8, .low = 1, .high = 4, .original = 64},
+        {.theta = 10000,
+         .kind = ROTARY_YARN,
+         .factor = 4,
+         .low = 1,
+         .high = 32,
+         .original = 64,
+         .amplitude = 1.2},
+        {.theta = 10000, .kind = ROTARY_DYNAMIC, .factor = 2, .original = 30, .size = 2}};
     static const int shapes[][4] = {
         {0, 4, 2, 8}, {1, 1, 1, 2}, {2, 5, 3, 6}, {2, 33, 2, 262}, {1, 5000, 1, 4}};
     (void)state;
@@ -230,9 +259,10 @@ static void optimizers_match(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activation_matches), cmocka_unit_test(swiglu_matches),
-        cmocka_unit_test(rms_norm_matches),   cmocka_unit_test(rotary_matches),
-        cmocka_unit_test(dropout_matches),    cmocka_unit_test(optimizers_match),
+        cmocka_unit_test(activation_matches), cmocka_unit_test(gated_matches),
+        cmocka_unit_test(slice_matches),      cmocka_unit_test(rms_norm_matches),
+        cmocka_unit_test(rotary_matches),     cmocka_unit_test(dropout_matches),
+        cmocka_unit_test(optimizers_match),
     };
     const char *missing = gpu_missing();
     if (missing) {

@@ -74,12 +74,14 @@ static void wrong_sizes_are_refused(void **state)
                   cuda_activation_backward(NULL, NULL, NULL, 0, 0, INT64_MIN, NULL, e), e);
     check_invalid("kind is 6; it must be 0 to 5", cuda_activation_forward(NULL, NULL, 6, 1, NULL, e), e);
     check_invalid("kind is -1", cuda_activation_backward(NULL, NULL, NULL, -1, 0, 1, NULL, e), e);
-    check_invalid("swiglu_forward: n", cuda_swiglu_forward(NULL, NULL, NULL, -1, NULL, e), e);
-    check_invalid("swiglu_backward: n", cuda_swiglu_backward(NULL, NULL, NULL, NULL, NULL, 0, 0, -1, NULL, e),
+    check_invalid("gated_forward: n", cuda_gated_forward(NULL, NULL, NULL, ACTIVATION_SILU, -1, NULL, e), e);
+    check_invalid("gated_backward: n",
+                  cuda_gated_backward(NULL, NULL, NULL, NULL, NULL, ACTIVATION_SILU, 0, 0, -1, NULL, e), e);
+    check_invalid("rms_norm_forward: C", cuda_rms_norm_forward(NULL, NULL, NULL, NULL, 1, -1, 0, 0, NULL, e),
                   e);
-    check_invalid("rms_norm_forward: C", cuda_rms_norm_forward(NULL, NULL, NULL, NULL, 1, -1, 0, NULL, e), e);
     check_invalid("rms_norm_backward: N",
-                  cuda_rms_norm_backward(NULL, NULL, NULL, NULL, NULL, NULL, -1, 1, 0, 0, NULL, NULL, e), e);
+                  cuda_rms_norm_backward(NULL, NULL, NULL, NULL, NULL, NULL, 0, -1, 1, 0, 0, NULL, NULL, e),
+                  e);
     check_invalid("rotary: T", cuda_rotary(NULL, NULL, NULL, 1, -1, 1, 2, 0, 0, NULL, e), e);
     check_invalid("dropout: width", cuda_dropout(NULL, NULL, 1, -1, 1, 0, 0, 0, 0, NULL, NULL, e), e);
     check_invalid("rows_per_sample is 0", cuda_dropout(NULL, NULL, 1, 1, 0, 0, 0, 0, 0, NULL, NULL, e), e);
@@ -134,8 +136,8 @@ static void empty_is_nothing(void **state)
     assert_int_equal(cuda_layernorm_forward(NULL, NULL, NULL, NULL, NULL, NULL, 0, 4, 1e-5, NULL, &err), 0);
     assert_int_equal(cuda_accumulate(NULL, NULL, 0, 0, NULL, &err), 0);
     assert_int_equal(cuda_activation_forward(NULL, NULL, 0, 0, NULL, &err), 0);
-    assert_int_equal(cuda_swiglu_forward(NULL, NULL, NULL, 0, NULL, &err), 0);
-    assert_int_equal(cuda_rms_norm_forward(NULL, NULL, NULL, NULL, 0, 4, 1e-5, NULL, &err), 0);
+    assert_int_equal(cuda_gated_forward(NULL, NULL, NULL, ACTIVATION_SILU, 0, NULL, &err), 0);
+    assert_int_equal(cuda_rms_norm_forward(NULL, NULL, NULL, NULL, 0, 4, 1e-5, 0, NULL, &err), 0);
     assert_int_equal(cuda_rotary(NULL, NULL, NULL, 0, 4, 4, 4, 0, 0, NULL, &err), 0);
     assert_int_equal(cuda_dropout(NULL, NULL, 0, 4, 4, 0, 0, 0, 0, NULL, NULL, &err), 0);
     assert_int_equal(
@@ -171,13 +173,14 @@ static void without_a_gpu_each_says_so(void **state)
         check_no_device("activation_forward", cuda_activation_forward(p, p, kind, 4, NULL, e), e);
         check_no_device("activation_backward", cuda_activation_backward(p, p, p, kind, 0, 4, NULL, e), e);
     }
-    check_no_device("swiglu_forward", cuda_swiglu_forward(p, p, p, 4, NULL, e), e);
-    check_no_device("swiglu_backward", cuda_swiglu_backward(p, p, p, p, p, 0, 0, 4, NULL, e), e);
-    check_no_device("rms_norm_forward", cuda_rms_norm_forward(p, p, p, p, 2, 2, 1e-5, NULL, e), e);
-    check_no_device("rms_norm_backward", cuda_rms_norm_backward(p, NULL, p, p, p, p, 2, 2, 0, 0, p, NULL, e),
+    check_no_device("gated_forward", cuda_gated_forward(p, p, p, ACTIVATION_SILU, 4, NULL, e), e);
+    check_no_device("gated_backward", cuda_gated_backward(p, p, p, p, p, ACTIVATION_SILU, 0, 0, 4, NULL, e),
                     e);
-    check_no_device("rms_norm_backward", cuda_rms_norm_backward(NULL, p, p, p, p, p, 2, 2, 0, 0, p, NULL, e),
-                    e);
+    check_no_device("rms_norm_forward", cuda_rms_norm_forward(p, p, p, p, 2, 2, 1e-5, 0, NULL, e), e);
+    check_no_device("rms_norm_backward",
+                    cuda_rms_norm_backward(p, NULL, p, p, p, p, 0, 2, 2, 0, 0, p, NULL, e), e);
+    check_no_device("rms_norm_backward",
+                    cuda_rms_norm_backward(NULL, p, p, p, p, p, 0, 2, 2, 0, 0, p, NULL, e), e);
     check_no_device("rotary", cuda_rotary(p, p, &rotary, 1, 2, 1, 2, 0, 0, NULL, e), e);
     check_no_device("dropout", cuda_dropout(p, p, 2, 2, 1, 0, 0, 0.5, 0, &scalars, NULL, e), e);
     check_no_device("adam", cuda_adam(p, p, p, p, OPTIMIZER_WHOLE(4, 0), NULL, DTYPE_F32, &scalars, NULL, e),

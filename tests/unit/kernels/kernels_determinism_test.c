@@ -37,13 +37,13 @@ static void run_llama(const struct kernels *k, struct run *run, const struct ste
 {
     const struct rotary rotary = {.theta = 10000};
     float *out = run->outputs + OUT + 2 * N * C, *gradient = run->outputs + GRADIENT + 2 * N * C;
-    k->rms_norm_forward(out, run->outputs + RSTD, run->in, run->weight, N, C, 1e-5, NULL);
+    k->rms_norm_forward(out, run->outputs + RSTD, run->in, run->weight, N, C, 1e-5, 0, NULL);
     k->rotary(out, out, &rotary, B, T, NH, C / NH, 0, 0, NULL);
     k->dropout(out, run->in, N, C, T, 1, 2, 0.2, 1, scalars, NULL);
-    k->swiglu_forward(out, out, run->in, N * C, NULL);
+    k->gated_forward(out, out, run->in, ACTIVATION_SILU, N * C, NULL);
     k->rms_norm_backward(gradient, run->outputs + WEIGHT_GRADIENT, run->dout, run->in, run->outputs + RSTD,
-                         run->weight, N, C, 0, 1, run->work, NULL);
-    k->swiglu_backward(gradient, out, run->in, run->dout, run->dout, 1, 1, N * C, NULL);
+                         run->weight, 0, N, C, 0, 1, run->work, NULL);
+    k->gated_backward(gradient, out, run->in, run->dout, run->dout, ACTIVATION_SILU, 1, 1, N * C, NULL);
     k->accumulate(gradient, out, 1, N * C, NULL);
     k->adam(out, gradient, run->outputs + SECOND, run->dout, OPTIMIZER_WHOLE(N * C, 0), NULL, DTYPE_F32,
             scalars, NULL);

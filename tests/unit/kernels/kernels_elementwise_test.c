@@ -87,50 +87,65 @@ static void activation_keeps_nan(void **state)
 }
 
 /* Each product adds a rounding to the roundings of silu. */
-static void check_swiglu(const struct kernels *k, size_t n, enum kernels_fill fill)
+static void check_gated(const struct kernels *k, size_t n, enum kernels_fill fill, int kind)
 {
     scope_memory float *gate = activation_inputs(n, fill), *up = floats_new(n, FILL_UNIT);
     scope_memory float *dout = floats_new(n, FILL_UNIT), *out = floats_new(n, FILL_UNIT);
     scope_memory double *gate64 = doubles_of(gate, n), *up64 = doubles_of(up, n);
     scope_memory double *dout64 = doubles_of(dout, n), *out64 = doubles_of(out, n);
     double vanished = 1e-35 + 1e-37 * floats_largest(gate, n), relative = (4 * 88 + 12) * U;
-    computing("%s swiglu n=%zu fill=%s", k->name, n, kernels_fill_name(fill));
-    exact()->swiglu_forward(out64, gate64, up64, (int64_t)n, NULL);
-    k->swiglu_forward(out, gate, up, (int64_t)n, NULL);
+    if (kind == ACTIVATION_GELU_TANH)
+        vanished = 1e-14 * 30; /* as in check_activation */
+    computing("%s gated kind=%d n=%zu fill=%s", k->name, kind, n, kernels_fill_name(fill));
+    exact()->gated_forward(out64, gate64, up64, kind, (int64_t)n, NULL);
+    k->gated_forward(out, gate, up, kind, (int64_t)n, NULL);
     assert_true(doubles_close("out", out, out64, n, vanished, relative));
     for (int betas = 0; betas < 4; betas++) {
         scope_memory float *dgate = floats_new(n, FILL_UNIT), *dup = floats_new(n, FILL_UNIT);
         scope_memory double *dgate64 = doubles_of(dgate, n), *dup64 = doubles_of(dup, n);
-        computing("%s swiglu_backward n=%zu betas=%d fill=%s", k->name, n, betas, kernels_fill_name(fill));
-        exact()->swiglu_backward(dgate64, dup64, gate64, up64, dout64, betas & 1, betas >> 1, (int64_t)n,
-                                 NULL);
-        k->swiglu_backward(dgate, dup, gate, up, dout, betas & 1, betas >> 1, (int64_t)n, NULL);
+        computing("%s gated_backward kind=%d n=%zu betas=%d fill=%s", k->name, kind, n, betas,
+                  kernels_fill_name(fill));
+        exact()->gated_backward(dgate64, dup64, gate64, up64, dout64, kind, betas & 1, betas >> 1, (int64_t)n,
+                                NULL);
+        k->gated_backward(dgate, dup, gate, up, dout, kind, betas & 1, betas >> 1, (int64_t)n, NULL);
         assert_true(doubles_close("dgate", dgate, dgate64, n, 40 * U, relative));
         assert_true(doubles_close("dup", dup, dup64, n, vanished + 40 * U, relative));
         if (betas == 0) { /* dgate may be dout */
             scope_memory float *kept = floats_copy(dout, n);
-            k->swiglu_backward(kept, dup, gate, up, kept, 0, 0, (int64_t)n, NULL);
+            k->gated_backward(kept, dup, gate, up, kept, kind, 0, 0, (int64_t)n, NULL);
             assert_true(floats_close("dgate in place", kept, dgate, n, 0, 0));
             assert_true(doubles_close("dup", dup, dup64, n, vanished + 40 * U, relative));
         }
     }
-    k->swiglu_forward(gate, gate, up, (int64_t)n, NULL);
+    k->gated_forward(gate, gate, up, kind, (int64_t)n, NULL);
     assert_true(floats_close("out in place", gate, out, n, 0, 0));
 }
 
-static void swiglu_matches(void **state)
+static void gated_matches(void **state)
 {
     (void)state;
     for (const struct kernels *const *k = kernels_variants(); *k; k++)
         for (int i = 0; i < SIZES; i++)
             for (enum kernels_fill fill = 0; fill < FILL_COUNT; fill++)
-                check_swiglu(*k, sizes[i], fill);
+                for (int kind = ACTIVATION_GELU_TANH; kind <= ACTIVATION_SILU; kind++)
+                    check_gated(*k, sizes[i], fill, kind);
 }
 
+/* For heads of up to 262 elements; beyond 40 positions other ones. */
+static double rotary_lists[2 * 131];
 static const struct rotary rotaries[ROTARY_KINDS] = {
     {.theta = 10000, .kind = ROTARY_PLAIN},
     {.theta = 10000, .kind = ROTARY_LINEAR, .factor = 2.5},
     {.theta = 500000, .kind = ROTARY_LLAMA3, .factor = 8, .low = 1, .high = 4, .original = 64},
+    {.theta = 10000, .kind = ROTARY_DYNAMIC, .factor = 2, .original = 30},
+    {.theta = 10000,
+     .kind = ROTARY_YARN,
+     .factor = 4,
+     .low = 1,
+     .high = 32,
+     .original = 64,
+     .amplitude = 1.2},
+    {.theta = 10000, .kind = ROTARY_LISTED, .original = 40, .lists = rotary_lists, .amplitude = 1.1},
 };
 
 /* Two products of a value with a rounded sine or cosine, and a sum. */
@@ -153,18 +168,30 @@ static void check_rotary(const struct kernels *k, const struct rotary *rotary, i
     }
 }
 
+/* With a part of each head that does not turn, where heads are large enough. */
+static void check_partial_rotary(const struct kernels *k, struct rotary rotary, int B, int T, int NH, int HS)
+{
+    check_rotary(k, &rotary, B, T, NH, HS);
+    rotary.size = HS / 4 * 2;
+    if (rotary.size > 0)
+        check_rotary(k, &rotary, B, T, NH, HS);
+}
+
 static void rotary_matches(void **state)
 {
     static const int shapes[][4] = {{0, 4, 2, 8},   {2, 0, 1, 4},   {1, 1, 1, 2},    {2, 5, 3, 6},
                                     {1, 65, 2, 34}, {3, 33, 1, 64}, {1, 40, 2, 262}, {1, 5000, 1, 4}};
     (void)state;
+    for (size_t i = 0; i < sizeof rotary_lists / sizeof *rotary_lists; i++)
+        rotary_lists[i] = 1 + 0.1 * (double)i;
     for (const struct kernels *const *k = kernels_variants(); *k; k++)
         for (int kind = 0; kind < ROTARY_KINDS; kind++) {
             for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-                check_rotary(*k, &rotaries[kind], shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3]);
+                check_partial_rotary(*k, rotaries[kind], shapes[i][0], shapes[i][1], shapes[i][2],
+                                     shapes[i][3]);
             for (int i = 0; i < 10; i++)
-                check_rotary(*k, &rotaries[kind], (int)random_below(4), (int)random_below(80),
-                             1 + (int)random_below(5), 2 + 2 * (int)random_below(50));
+                check_partial_rotary(*k, rotaries[kind], (int)random_below(4), (int)random_below(80),
+                                     1 + (int)random_below(5), 2 + 2 * (int)random_below(50));
         }
 }
 
@@ -176,7 +203,7 @@ static void llama3_frequencies(void **state)
     int between = 0;
     (void)state;
     for (int i = 0; i < 32; i++) {
-        double plain = pow(r.theta, -i / 32.0), f = rotary_frequency(&r, 64, i), wave = two_pi / plain;
+        double plain = pow(r.theta, -i / 32.0), f = rotary_frequency(&r, 64, 64, i), wave = two_pi / plain;
         if (wave > r.original / r.low)
             assert_true(fabs(f - plain / r.factor) <= 1e-15 * plain);
         else if (wave < r.original / r.high)
@@ -187,8 +214,8 @@ static void llama3_frequencies(void **state)
         }
     }
     assert_true(between > 0);
-    assert_true(rotary_frequency(&rotaries[ROTARY_LINEAR], 64, 0) == 1 / 2.5);
-    assert_true(rotary_frequency(&rotaries[ROTARY_PLAIN], 64, 0) == 1);
+    assert_true(rotary_frequency(&rotaries[ROTARY_LINEAR], 64, 1, 0) == 1 / 2.5);
+    assert_true(rotary_frequency(&rotaries[ROTARY_PLAIN], 64, 1, 0) == 1);
 }
 
 /* Same mask as the reference, and one product. */
@@ -292,7 +319,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activation_matches), cmocka_unit_test(activation_keeps_nan),
-        cmocka_unit_test(swiglu_matches),     cmocka_unit_test(rotary_matches),
+        cmocka_unit_test(gated_matches),      cmocka_unit_test(rotary_matches),
         cmocka_unit_test(llama3_frequencies), cmocka_unit_test(dropout_matches),
         cmocka_unit_test(dropout_mask),       cmocka_unit_test(elementwise_matches),
     };

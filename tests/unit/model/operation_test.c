@@ -144,6 +144,68 @@ static int swiglu(struct writer *w, const int *in)
     return program_swiglu(w, in[0], in[1]);
 }
 
+static int geglu(struct writer *w, const int *in)
+{
+    return program_gated(w, in[0], in[1], ACTIVATION_GELU_TANH);
+}
+
+static int slice(struct writer *w, const int *in)
+{
+    return program_slice(w, in[0], 2, 1, 4);
+}
+
+/* The first to be written in backward zeroes the columns of the others. */
+static int slices(struct writer *w, const int *in)
+{
+    int h = program_activation(w, in[0], ACTIVATION_TANH);
+    int q = program_slice(w, h, 2, 0, 3), k = program_slice(w, h, 2, 3, 3);
+    return program_gated(w, program_add(w, q, k), program_slice(w, h, 1, 2, 6), ACTIVATION_SILU);
+}
+
+static int rotary_partial(struct writer *w, const int *in)
+{
+    return program_rotary(w, in[0], 2, &(struct rotary){.theta = 100, .size = 4, .amplitude = 1.3});
+}
+
+static int rotary_listed(struct writer *w, const int *in)
+{
+    static const double lists[] = {1, 1, 1, 1.5, 2, 3};
+    return program_rotary(
+        w, in[0], 2, &(struct rotary){.theta = 100, .kind = ROTARY_LISTED, .lists = lists, .original = 4});
+}
+
+static int rms_norm_of_heads(struct writer *w, const int *in)
+{
+    return program_rms_norm_of(w, in[0], "norm", 2, 1e-2, 1);
+}
+
+static int attention_in_a_window(struct writer *w, const int *in)
+{
+    const struct attention_form form = {.heads = 2, .kv_heads = 2, .causal = true, .window = 2};
+    return program_attention_of(w, in[0], in[1], in[2], &form);
+}
+
+static int attention_capped(struct writer *w, const int *in)
+{
+    const struct attention_form form = {.heads = 2, .kv_heads = 1, .causal = true, .scale = 0.7, .cap = 0.9};
+    return program_attention_of(w, in[0], in[1], in[2], &form);
+}
+
+static int embedding_with_later_positions(struct writer *w, const int *in)
+{
+    (void)in;
+    int table = program_parameter(w, "table", VOCABULARY, 4, PARAM_INIT_NORMAL, 1);
+    int positions = program_parameter(w, "wpe", POSITIONS + 2, 4, PARAM_INIT_NORMAL, 1);
+    return program_embedding_from(w, 0, table, positions, 2);
+}
+
+static int cross_entropy_capped(struct writer *w, const int *in)
+{
+    int weight = program_parameter(w, "head", VOCABULARY, 6, PARAM_INIT_NORMAL, 1);
+    program_capped_cross_entropy(w, in[0], weight, 1, 0.8);
+    return -1;
+}
+
 static int add(struct writer *w, const int *in)
 {
     return program_add(w, in[0], in[1]);
@@ -282,6 +344,13 @@ static const struct test_case cases[] = {
     {"rotary", "plain", {8}, rotary_plain},
     {"rotary", "linear", {8}, rotary_linear},
     {"rotary", "llama3", {12}, rotary_llama3},
+    {"rotary", "of a part of each head", {12}, rotary_partial},
+    {"rotary", "by lists, beyond their first", {12}, rotary_listed},
+    {"rms_norm", "of each head, with an offset", {6}, rms_norm_of_heads},
+    {"attention", "in a window", {6, 6, 6}, attention_in_a_window},
+    {"attention", "capped", {6, 3, 3}, attention_capped},
+    {"embedding", "with later positions", {0}, embedding_with_later_positions},
+    {"cross_entropy", "capped", {6}, cross_entropy_capped},
     {"attention", "", {6, 6, 6}, attention},
     {"attention", "grouped", {12, 6, 6}, attention_grouped},
     {"attention", "not causal", {6, 3, 3}, attention_of_all},
@@ -299,7 +368,10 @@ static const struct test_case cases[] = {
     {"activation", "relu", {6}, relu},
     {"activation", "tanh", {6}, tanh_of},
     {"activation", "sigmoid", {6}, sigmoid},
-    {"swiglu", "", {6, 6}, swiglu},
+    {"gated", "silu", {6, 6}, swiglu},
+    {"gated", "gelu, tanh", {6, 6}, geglu},
+    {"slice", "", {12}, slice},
+    {"slice", "several of one value", {18}, slices},
     {"add", "", {6, 6}, add},
     {"add", "to itself", {6}, add_itself},
     {"scale", "", {6}, scale},

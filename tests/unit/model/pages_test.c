@@ -482,9 +482,12 @@ static void bad_configurations_are_named(void **state)
         struct gpt2_config config;
         const char *names;
     } bad[] = {
-        {{0, 8, 2, 16, 8}, "layers is 0"},        {{1, 8, 3, 16, 8}, "multiple of heads (3)"},
-        {{1, 8, 2, 1, 8}, "vocab is 1"},          {{1, 8, 2, 16, 0}, "max_positions is 0"},
-        {{1, 99999, 1, 16, 8}, "channels is 99"}, {{1, 8, 0, 16, 8}, "heads is 0"},
+        {{0, 8, 2, 16, 8, 0, 0, ACTIVATION_GELU_TANH}, "layers is 0"},
+        {{1, 8, 3, 16, 8, 0, 0, ACTIVATION_GELU_TANH}, "multiple of heads (3)"},
+        {{1, 8, 2, 1, 8, 0, 0, ACTIVATION_GELU_TANH}, "vocab is 1"},
+        {{1, 8, 2, 16, 0, 0, 0, ACTIVATION_GELU_TANH}, "max_positions is 0"},
+        {{1, 99999, 1, 16, 8, 0, 0, ACTIVATION_GELU_TANH}, "channels is 99"},
+        {{1, 8, 0, 16, 8, 0, 0, ACTIVATION_GELU_TANH}, "heads is 0"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct muster_error err = {0};

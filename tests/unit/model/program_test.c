@@ -427,9 +427,9 @@ static void the_writer_keeps_the_first_error_and_names_the_layer(void **state)
         const char *text;
     } bad[] = {
         {wide, "layer middle: add reads values of 6 and 7 elements"},
-        {too_many_steps, "layer middle: it has more than 56 operations"},
-        {too_many_values, "layer middle: it has more than 64 values"},
-        {too_many_parameters, "layer middle: it has more than 28 parameters"},
+        {too_many_steps, "layer middle: it has more than 80 operations"},
+        {too_many_values, "layer middle: it has more than 96 values"},
+        {too_many_parameters, "layer middle: it has more than 36 parameters"},
         {unread, "layer middle: the rms_norm of middle.norm.weight is read by no operation"},
         {unread_input, "layer middle: the input is read by no operation"},
         {no_result, "layer middle: it was not closed"},
@@ -438,7 +438,7 @@ static void the_writer_keeps_the_first_error_and_names_the_layer(void **state)
         {kv_heads, "layer middle: attention has 3 heads, which is not a multiple of 2 KV heads"},
         {head_sizes, "q, k and v of 6, 4 and 4 elements"},
         {odd_heads, "6 elements are not 2 heads of an even size"},
-        {twice, "layer middle: swiglu reads one value twice"},
+        {twice, "layer middle: gated reads one value twice"},
         {shapes, "linear uses middle.weight of (3, 5), but needs (3, 6)"},
         {unknown_parameter, "linear uses parameter 99"},
         {unknown_value, "add reads value 17"},

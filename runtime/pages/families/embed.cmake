@@ -1,0 +1,18 @@
+# embed.cmake - cmake -DFROM=folder -DTO=file -P embed.cmake: the pages of the folder as C arrays.
+cmake_minimum_required(VERSION 3.22)
+
+file(GLOB pages ${FROM}/*.yaml)
+list(SORT pages)
+set(arrays "")
+set(rows "")
+set(names "")
+foreach(page IN LISTS pages)
+  get_filename_component(name ${page} NAME_WE)
+  file(READ ${page} bytes HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+  string(APPEND arrays "static const char page_${name}[] = {${bytes}};\n")
+  string(APPEND rows "    {\"${name}\", page_${name}, sizeof page_${name}},\n")
+  list(APPEND names ${name})
+endforeach()
+list(JOIN names ", " names)
+file(WRITE ${TO} "#include \"runtime/pages/families.h\"\n\n${arrays}\nconst struct page_text page_texts[] = {\n${rows}    {0, 0, 0}};\nconst char page_text_names[] = \"${names}\";\n")

@@ -1,0 +1,129 @@
+"""Families of models in transformers' folders: logits, gradients and training in float64 against transformers, and files.
+
+For each family: logits of every variant of config.json, and one step's gradients, within 1e-6 (L2 of a tensor); losses of 20 steps of
+AdamW within 1e-5; a folder that goes through us is the same to the byte, and from_pretrained finds every key in it; greedy text of
+muster-train generate, which keeps keys and values, is transformers'. The fast tier trains on 2 ranks with FULL_SHARD; --full also on 1
+and 3 ranks and with the other strategies, with adapters, and in few bits."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from families import FAMILIES, FLOAT32, VOCABULARY, config_of, double, make, save, torch, transformers
+import torch_python
+from model_against_torch import ADAMW, BUILD, Comparison, Variant, adam, batches, ours, reference
+
+SAMPLES, T, STEPS = 6, 24, 20
+BOUNDS = (1e-6, 1e-6, 1e-5)
+TRAINED = Variant("AdamW", 0, adam(torch.optim.AdamW), steps=STEPS)
+RENAMED = {"embed_out.weight": "lm_head.weight"}  # in the file, and in transformers' model
+ONCE = [(2, "FULL_SHARD")]
+EVERYWHERE = [(1, "NO_SHARD"), (2, "FULL_SHARD"), (3, "FULL_SHARD"), (2, "SHARD_GRAD_OP"), (2, "HYBRID_SHARD"), (2, "SHARD_OPTIM")]
+
+
+def run(*words, check=True, **options):
+    done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, capture_output=True, text=True, **options)
+    assert not check or done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    return done
+
+
+def varies(config):
+    """Whether the rotary frequencies depend on the length of the sequence, which files_dump begins anew for each position."""
+    return (getattr(config, "rope_parameters", None) or {}).get("rope_type") in ("dynamic", "longrope")
+
+
+class Families(Comparison):
+    def __init__(self, folder, full):
+        super().__init__()
+        self.folder, self.full, self.number = folder, full, 0
+        generator = torch.Generator().manual_seed(3)
+        self.tokens, self.targets = batches(generator, VOCABULARY, SAMPLES, T)
+        self.ids = self.tokens[0, 0]
+        (folder / "tokens").write_bytes(torch_python.bytes_of(self.ids.to(torch.int32)))
+
+    def new(self, name):
+        self.number += 1
+        return self.folder / f"{self.number}-{name}"
+
+    def verify(self, what, good, found=""):
+        print(f"{'ok' if good else 'FAILED':6} {what} {found}", flush=True)
+        if not good:
+            self.failures.append(what)
+
+    def logits(self, source):
+        out = self.new("logits")
+        run(BUILD / "tests" / "files_dump", source, "-", "hf", "f32", 0, "f64", 1, "NO_SHARD", self.folder / "tokens", out)
+        return torch.frombuffer(bytearray(out.read_bytes()), dtype=torch.float64).view(T, VOCABULARY)
+
+    def check_logits(self, what, model, source):
+        with double(), torch.no_grad():
+            if varies(model.config):
+                wanted = torch.stack([model(self.ids[None, :t + 1], use_cache=False).logits[0, -1] for t in range(T)])
+            else:
+                wanted = model(self.ids[None], use_cache=False).logits[0]
+        found = self.logits(source)
+        self.check(f"{what}: logits", ((found - wanted).norm() / wanted.norm()).item(), 1e-6)
+
+    def check_training(self, what, model, source):
+        def loss_of(p, tokens, targets):
+            with double():
+                logits = torch.func.functional_call(model, p, (tokens,), {"use_cache": False}, tie_weights=True).logits
+                return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+        parameters = {name: value.detach().clone() for name, value in model.named_parameters()}
+        wanted = reference(loss_of, parameters, self.tokens, self.targets, TRAINED)
+        order = self.names(source)
+        for ranks, strategy in EVERYWHERE if self.full else ONCE:
+            found = ours(["files", source], {name: parameters[RENAMED.get(name, name)] for name in order}, self.tokens, self.targets, TRAINED, "f64",
+                         ranks, strategy)
+            found[2].update({RENAMED[name]: found[2].pop(name) for name in RENAMED if name in found[2]})
+            self.check_run(f"{what}, {ranks} x {strategy}: ", found, wanted, BOUNDS)
+
+    def names(self, source):
+        """The parameters in our order."""
+        return [line.split()[0] for line in run(BUILD / "tests" / "files_dump", "--names", source).stdout.splitlines()]
+
+    def check_files(self, what, model, source):
+        out = self.new("out")
+        run(BUILD / "tests" / "files_dump", source, out, "hf", "f32", 0, "f32", 2, "FULL_SHARD")
+        for name in ("config.json", "model.safetensors"):
+            self.verify(f"{what}: {name} is the same", (out / name).read_bytes() == (source / name).read_bytes())
+        again, info = type(model).from_pretrained(out, output_loading_info=True)
+        self.verify(f"{what}: from_pretrained", not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")),
+                    info)
+
+    def check_text(self, what, model, source):
+        prompt = [int(token) for token in self.ids[:5]]
+        with double(), torch.no_grad():
+            wanted = list(prompt)
+            for _ in range(20):
+                wanted.append(int(model(torch.tensor([wanted]), use_cache=False).logits[0, -1].argmax()))
+        found = run(BUILD / "tests" / "files_dump", "--greedy", source, 20, *prompt).stdout.split()
+        self.verify(f"{what}: greedy text with a cache", [int(token) for token in found] == wanted[5:], f"{found} {wanted[5:]}")
+
+    def family(self, family):
+        for variant in range(len(FAMILIES[family])):
+            model, source = make(config_of(family, variant)), self.new(family)
+            what = f"{family} {FAMILIES[family][variant]}"[:90]
+            save(model, source)
+            self.check_logits(what, model, source)
+            if variant == 0:
+                self.check_training(what, model, source)
+                self.check_files(what, model, source)
+            if variant == 0 or self.full:
+                self.check_text(what, model, source)
+
+
+def main():
+    chosen = [word for word in sys.argv[1:] if not word.startswith("-")] or list(FAMILIES)
+    with tempfile.TemporaryDirectory() as folder:
+        test = Families(pathlib.Path(folder), "--full" in sys.argv)
+        for family in chosen:
+            test.family(family)
+    sys.exit(f"{len(test.failures)} failed: {test.failures}" if test.failures else 0)
+
+
+if __name__ == "__main__":
+    main()
