@@ -267,7 +267,7 @@ def programs(trips):
     config = (first / "config.json").read_text()
     index = (first / "model.safetensors.index.json").read_text()
     for what, name, before, after, words in (
-            ("an activation", "config.json", '"gelu_new"', '"relu"', "activation_function is \"relu\""),
+            ("an activation", "config.json", '"gelu_new"', '"mish"', "activation_function is \"mish\""),
             ("another model", "config.json", '"gpt2"', '"mamba"', "model_type is \"mamba\""),
             ("a wrong size", "config.json", '"n_embd": 32', '"n_embd": 64', "have a wrong shape: "),
             ("a missing layer", "config.json", '"n_layer": 2', '"n_layer": 3', "12 tensors are missing: transformer.h.2.ln_1.weight"),

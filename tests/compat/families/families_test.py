@@ -109,8 +109,9 @@ class Families(Comparison):
             what = f"{family} {FAMILIES[family][variant]}"[:90]
             save(model, source)
             self.check_logits(what, model, source)
-            if variant == 0:
+            if variant == 0 and family != "gpt2":  # its names and shapes are ours, and gpt_torch_test.py trains it
                 self.check_training(what, model, source)
+            if variant == 0:
                 self.check_files(what, model, source)
             if variant == 0 or self.full:
                 self.check_text(what, model, source)
