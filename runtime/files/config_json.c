@@ -238,6 +238,9 @@ int config_json_parse(const char *name, const char *text, size_t length, const s
     const json_t *type = config_get(&r, "model_type");
     const char *kind = json_string_value(type);
     must_be_ours(&r);
+    const json_t *causal = json_object_get(root, "is_causal"); /* null is false, as in transformers */
+    if (causal && !json_is_true(causal))
+        fail_unsupported(&r, "is_causal", causal, "it has to be true, or absent");
     must_be_absent(&r, "per_layer_config", "all layers have the same sizes");
     if (!type)
         r.failed = r.failed || error_set(err, MUSTER_E_INVALID, "%s: model_type is missing", name);

@@ -121,6 +121,7 @@ static void what_cannot_be_computed_is_refused_by_its_name(void **state)
          MUSTER_E_UNSUPPORTED, "beta_fast is null"},
         {"{" LLAMA ",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":\"x\"}}", MUSTER_E_UNSUPPORTED,
          "factor is \"x\""},
+        {"{" LLAMA ",\"is_causal\":null}", MUSTER_E_UNSUPPORTED, "is_causal is null"},
         {"{" LLAMA ",\"per_layer_config\":{}}", MUSTER_E_UNSUPPORTED, "per_layer_config is {}"},
         {"{" GPT2 ",\"activation_function\":\"mish\"}", MUSTER_E_UNSUPPORTED,
          "activation_function is \"mish\""},
