@@ -1,5 +1,5 @@
-/* Pages as texts: what they say becomes a model, and what does not fit is refused with its line, or with the
- * key of config.json. */
+/* Pages as texts: they become models, and a mistake is refused with its line or with the key of config.json.
+ */
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>
@@ -85,7 +85,7 @@ static void a_page_is_a_model(void **state)
     assert_int_equal(adapted->param_count, model->param_count + 3 * 2 * 2);
 }
 
-static void what_does_not_fit_is_refused_with_its_line(void **state)
+static void mistakes_are_refused_with_their_line(void **state)
 {
     static const struct {
         int number;
@@ -189,7 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page_is_a_model),
-        cmocka_unit_test(what_does_not_fit_is_refused_with_its_line),
+        cmocka_unit_test(mistakes_are_refused_with_their_line),
         cmocka_unit_test(keys_that_change_the_model_are_refused_by_name),
         cmocka_unit_test(pages_that_come_along_are_pages),
     };
