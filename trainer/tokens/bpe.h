@@ -101,6 +101,11 @@ struct bpe *bpe_parse_tekken(const char *name, const char *text, size_t length, 
 struct bpe *bpe_parse_wordpiece(const char *name, const char *text, size_t length,
                                 const struct wordpiece_settings *settings, struct muster_error *err);
 
+/* sentencepiece_bpe.c: a .model as merges of characters, for a text whose blanks are marks. *out is NULL,
+ * without an error, where the library would give other ids. *prefix: a text gets a mark in front. */
+int bpe_of_sentencepiece(const char *data, size_t length, struct bpe **out, bool *prefix,
+                         struct muster_error *err);
+
 /* wordpiece.c: writes the tokens of a word; returns their number, at most length, or -1: no token for a word
  * that is not known. */
 int64_t wordpiece_of_word(const struct bpe *bpe, const char *text, size_t length, int32_t *tokens);

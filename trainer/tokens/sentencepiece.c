@@ -1,5 +1,6 @@
 /* sentencepiece.c - the tokenizer of a sentencepiece .model file, and the training of a model, by the module
  * of sentencepiece.h. Added tokens of the files next to the model are found before the model gets the text.
+ * Models of BPE as Llama has them are encoded by sentencepiece_bpe.c, with the library's ids.
  */
 #include "trainer/tokens/sentencepiece.h"
 
@@ -10,6 +11,7 @@
 #include "proto/base/io.h"
 #include "proto/base/library.h"
 #include "proto/base/text.h"
+#include "trainer/tokens/bpe.h"
 #include "trainer/tokens/kinds.h"
 #include "trainer/tokens/sentencepiece_train.h"
 
@@ -42,6 +44,8 @@ static const struct library module = {
 struct sentencepiece {
     struct sentencepiece_calls calls;
     void *model;
+    struct bpe *own; /* encodes in the library's place, which is slower; NULL: the library encodes */
+    bool prefix;     /* a text gets a mark in front */
     struct added_tokens added;
     struct vocabulary extra; /* texts and ids of the added tokens */
     bool every_piece;        /* see sentencepiece_tokenizer_open */
@@ -56,6 +60,7 @@ static void sentencepiece_destroy(void *self)
     if (s && s->model)
         s->calls.close(s->model);
     if (s) {
+        bpe_destroy(s->own);
         added_free(&s->added);
         vocabulary_free(&s->extra);
         token_list_free(&s->start);
@@ -126,10 +131,43 @@ static int take_text(void *context, const char *text, size_t length)
     return buffer_append(context, text, length);
 }
 
+/* The library's normalization without a charsmap: marks for blanks, U+FFFD for each byte that is no UTF-8. */
+static void put_normal(bool prefix, const char *text, size_t length, struct buffer *out)
+{
+    if (prefix)
+        (void)buffer_text(out, NORMALIZE_MARK); /* out remembers a failure */
+    for (size_t at = 0, run = 0; at < length; at += run) {
+        for (run = 0; at + run < length && text[at + run] != ' ' && (unsigned char)text[at + run] < 0x80;)
+            run++;
+        (void)buffer_append(out, text + at, run);
+        if (run)
+            continue;
+        run = unicode_next(text + at, length - at).length;
+        if (text[at] == ' ')
+            (void)buffer_text(out, NORMALIZE_MARK);
+        else if (run == 1)
+            (void)buffer_text(out, "\xEF\xBF\xBD");
+        else
+            (void)buffer_append(out, text + at, run);
+    }
+}
+
+static int encode_by_merges(const struct sentencepiece *s, const char *text, size_t length,
+                            struct token_list *out, struct muster_error *err)
+{
+    scope_buffer normal = {0};
+    put_normal(s->prefix, text, length, &normal);
+    if (normal.failed)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a text of %zu bytes", length);
+    return bpe_ops.encode(s->own, normal.data, normal.length, out, err);
+}
+
 static int encode_by_model(const struct sentencepiece *s, const char *text, size_t length,
                            struct token_list *out, struct muster_error *err)
 {
     char reason[REASON];
+    if (s->own)
+        return encode_by_merges(s, text, length, out, err);
     if (!s->calls.encode(s->model, text, length, take_ids, out, reason, sizeof reason))
         return 0;
     return error_set(err, out->failed ? MUSTER_E_NOMEM : MUSTER_E_STATE,
@@ -263,6 +301,8 @@ int sentencepiece_tokenizer_open(const char *path, bool every_piece, struct toke
     s->model = s->calls.open(bytes.data ? bytes.data : "", bytes.length, reason, sizeof reason);
     if (!s->model)
         return error_set(err, MUSTER_E_INVALID, "%s is no model of sentencepiece: %s", path, reason);
+    if (bpe_of_sentencepiece(bytes.data ? bytes.data : "", bytes.length, &s->own, &s->prefix, err) < 0)
+        return -1;
     s->every_piece = every_piece;
     if (!every_piece && encode_by_model(s, PIECE_START, sizeof PIECE_START - 1, &s->start, err) < 0)
         return -1;
