@@ -20,9 +20,11 @@ static int dump_text(struct tokenizer *tokenizer, const char *text, uint32_t len
         return -1;
     const uint32_t sizes[] = {(uint32_t)ids.count, (uint32_t)decoded.length};
     (void)fwrite(&sizes[0], sizeof sizes[0], 1, out); /* a failure stays in the stream, for fclose */
-    (void)fwrite(ids.tokens, sizeof *ids.tokens, ids.count, out);
+    if (ids.count)
+        (void)fwrite(ids.tokens, sizeof *ids.tokens, ids.count, out);
     (void)fwrite(&sizes[1], sizeof sizes[1], 1, out);
-    (void)fwrite(decoded.data, 1, decoded.length, out);
+    if (decoded.length)
+        (void)fwrite(decoded.data, 1, decoded.length, out);
     return 0;
 }
 
