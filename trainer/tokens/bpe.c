@@ -30,7 +30,7 @@ struct bpe *bpe_create(struct muster_error *err)
     if (bpe) {
         bpe->cache = mem_calloc(CACHE_WORDS, sizeof *bpe->cache);
         bpe->unknown = TOKEN_NONE;
-        bpe->special = (struct tokenizer_special){TOKEN_NONE, TOKEN_NONE, TOKEN_NONE};
+        bpe->special = TOKENIZER_NO_SPECIAL;
     }
     if (!bpe || !bpe->cache) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a tokenizer");

@@ -243,19 +243,26 @@ static int check_keys(const struct reader *r, json_t *root)
     static const char *const names[] = {"version",      "truncation",     "padding",
                                         "added_tokens", "normalizer",     "pre_tokenizer",
                                         "model",        "post_processor", "decoder"};
+    static const char *const parts[] = {"truncation",    "padding",        "normalizer",
+                                        "pre_tokenizer", "post_processor", "decoder"};
     const json_t *version = json_object_get(root, "version");
     const char *key;
     json_t *value;
+    size_t i;
     if (version && (!json_is_string(version) || strcmp(json_string_value(version), "1.0") != 0))
         return refuse(r, "version", version);
     json_object_foreach(root, key, value)
     {
-        size_t i = 0;
-        while (i < sizeof names / sizeof *names && strcmp(key, names[i]) != 0)
+        for (i = 0; i < sizeof names / sizeof *names && strcmp(key, names[i]) != 0;)
             i++;
         if (i == sizeof names / sizeof *names)
             return error_set(r->err, MUSTER_E_UNSUPPORTED, "%s: %.64s is no part of a tokenizer.json",
                              r->path, key);
+    }
+    for (i = 0; i < sizeof parts / sizeof *parts; i++) {
+        value = json_object_get(root, parts[i]);
+        if (value && !json_is_null(value) && !json_is_object(value))
+            return refuse(r, parts[i], value);
     }
     return json_is_object(json_object_get(root, "model")) ? 0 : malformed(r, "it has no model");
 }

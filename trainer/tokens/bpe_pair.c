@@ -59,7 +59,7 @@ static int read_words(struct bpe *bpe, const char *name, json_t *words, struct m
     const int32_t end = vocabulary_find(&bpe->all, document_end, sizeof document_end - 1);
     if (end < 0)
         return 0;
-    bpe->special = (struct tokenizer_special){end, end, end};
+    bpe->special.bos = bpe->special.eos = bpe->special.unk = end;
     return added_add(&bpe->added[0], document_end, sizeof document_end - 1, &(struct added_token){.id = end},
                      err);
 }

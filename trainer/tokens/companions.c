@@ -235,12 +235,20 @@ void companions_special(const struct companions *companions, const struct tokeni
                         struct tokenizer_special *special)
 {
     static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
-    const int32_t bos = special_id(companions, tokenizer, "bos_token"),
-                  eos = special_id(companions, tokenizer, "eos_token"),
-                  unk = special_id(companions, tokenizer, "unk_token");
-    special->bos = bos >= 0 ? bos : special->bos;
-    special->eos = eos >= 0 ? eos : special->eos;
-    special->unk = unk >= 0 ? unk : special->unk;
+    const struct {
+        const char *name, *usual; /* usual: its text where no file names it; NULL: none is taken */
+        int32_t *id;
+    } tokens[] = {{"bos_token", NULL, &special->bos},      {"eos_token", NULL, &special->eos},
+                  {"unk_token", NULL, &special->unk},      {"pad_token", "[PAD]", &special->pad},
+                  {"cls_token", "[CLS]", &special->cls},   {"sep_token", "[SEP]", &special->sep},
+                  {"mask_token", "[MASK]", &special->mask}};
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+        const int32_t id = special_id(companions, tokenizer, tokens[i].name);
+        if (id >= 0)
+            *tokens[i].id = id;
+        else if (*tokens[i].id < 0 && tokens[i].usual)
+            *tokens[i].id = tokenizer->ops->find(tokenizer->self, tokens[i].usual);
+    }
     for (size_t i = 0; special->eos < 0 && i < sizeof ends / sizeof *ends; i++)
         special->eos = tokenizer->ops->find(tokenizer->self, ends[i]);
 }

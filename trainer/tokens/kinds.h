@@ -161,8 +161,8 @@ bool companions_flag(const struct companions *companions, const char *key, bool 
 int companions_add_tokens(const struct companions *companions, const char *path,
                           const struct tokenizer_opened *tokenizer, uint64_t *hash, struct muster_error *err);
 
-/* Sets the ids in special that these files name: bos_token, eos_token, unk_token. Without an eos_token, eos
- * is a token whose text usually ends a document. */
+/* Sets the ids in special that these files name: bos_token, eos_token, ... Without an eos_token, eos is a
+ * token whose text usually ends a document; pad, cls, sep and mask may be BERT's. */
 void companions_special(const struct companions *companions, const struct tokenizer_opened *tokenizer,
                         struct tokenizer_special *special);
 

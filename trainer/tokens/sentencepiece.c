@@ -81,7 +81,11 @@ static struct tokenizer_special sentencepiece_special(const void *self)
     const struct sentencepiece *s = self;
     int found[3];
     s->calls.special(s->model, found);
-    return (struct tokenizer_special){.unk = found[0], .bos = found[1], .eos = found[2]};
+    struct tokenizer_special special = TOKENIZER_NO_SPECIAL;
+    special.unk = found[0];
+    special.bos = found[1];
+    special.eos = found[2];
+    return special;
 }
 
 static int32_t sentencepiece_find(const void *self, const char *text)

@@ -306,9 +306,10 @@ static int read_tekken(struct bpe *bpe, const json_t *root, struct muster_error 
         add_tekken_words(bpe, words, size - special, special, err) < 0 ||
         finish_ranked(bpe, pattern, err) < 0)
         return -1;
-    bpe->special = (struct tokenizer_special){.bos = vocabulary_find(&bpe->all, "<s>", 3),
-                                              .eos = vocabulary_find(&bpe->all, "</s>", 4),
-                                              .unk = vocabulary_find(&bpe->all, "<unk>", 5)};
+    bpe->special.bos = vocabulary_find(&bpe->all, "<s>", 3);
+    bpe->special.eos = vocabulary_find(&bpe->all, "</s>", 4);
+    bpe->special.unk = vocabulary_find(&bpe->all, "<unk>", 5);
+    bpe->special.pad = vocabulary_find(&bpe->all, "<pad>", 5);
     return 0;
 }
 

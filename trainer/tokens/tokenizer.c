@@ -45,7 +45,7 @@ static int64_t bytes_vocabulary(const void *self)
 static struct tokenizer_special bytes_special(const void *self)
 {
     (void)self;
-    return (struct tokenizer_special){TOKEN_NONE, TOKEN_NONE, TOKEN_NONE};
+    return TOKENIZER_NO_SPECIAL;
 }
 
 static int32_t bytes_find(const void *self, const char *text)
@@ -270,7 +270,7 @@ struct tokenizer *tokenizer_open(const char *name, struct muster_error *err)
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a tokenizer");
         return NULL;
     }
-    tokenizer->special = (struct tokenizer_special){TOKEN_NONE, TOKEN_NONE, TOKEN_NONE};
+    tokenizer->special = TOKENIZER_NO_SPECIAL;
     return open_named(tokenizer, name, err) < 0 ? NULL : take_pointer(&tokenizer);
 }
 

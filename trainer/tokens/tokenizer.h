@@ -71,8 +71,12 @@ enum { TOKENIZER_TEXT_LIMIT = 1 << 30 }; /* bytes of one text: sentencepiece cou
 
 /* Ids with a meaning; TOKEN_NONE where the tokenizer has none. */
 struct tokenizer_special {
-    int32_t bos, eos, unk;
+    int32_t bos, eos, unk, pad;
+    int32_t cls, sep, mask; /* BERT's: they begin, separate and end a text, and hide a token */
 };
+#define TOKENIZER_NO_SPECIAL                                                                                 \
+    ((struct tokenizer_special){TOKEN_NONE, TOKEN_NONE, TOKEN_NONE, TOKEN_NONE, TOKEN_NONE, TOKEN_NONE,      \
+                                TOKEN_NONE})
 
 /* Used by one thread at a time, as it caches words. */
 struct tokenizer;

@@ -265,6 +265,8 @@ static void what_is_not_built_is_refused_by_name(void **state)
     assert_null(
         parse("{\"decoder\":{\"type\":\"CTC\"},\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}", &err));
     assert_non_null(strstr(err.text, "decoder {\"type\":\"CTC\"} is not supported"));
+    assert_null(parse("{\"padding\":1,\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}", &err));
+    assert_non_null(strstr(err.text, "padding 1 is not supported"));
     assert_null(parse("{\"version\":\"2.0\",\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}", &err));
     assert_non_null(strstr(err.text, "version \"2.0\" is not supported"));
     assert_null(parse("{\"tokens\":1,\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}", &err));

@@ -47,6 +47,10 @@ static int remove_folder(void **state)
                                         "vocab.json",
                                         "tokenizer.model",
                                         "words.txt",
+                                        "cl100k.tiktoken",
+                                        "mine.tiktoken",
+                                        "tekken.json",
+                                        "vocab.txt",
                                         ADDED,
                                         MAP};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -103,6 +107,7 @@ static void a_folder_has_its_tokenizer(void **state)
     assert_non_null(t);
     assert_int_equal(tokenizer_special(t).eos, 2);
     assert_int_equal(tokenizer_special(t).bos, 0);
+    assert_int_equal(tokenizer_special(t).pad, TOKEN_NONE);
     assert_int_not_equal(tokenizer_fingerprint(t), fingerprint); /* <x> in a text is a token now */
     tokenizer_destroy(t);
     assert_int_equal(unlink(path_of("tokenizer_config.json")), 0);
@@ -226,6 +231,56 @@ static void the_tokenizer_of_a_model(void **state)
     assert_int_equal(unlink(path_of("config.json")), 0);
 }
 
+/* A .tiktoken, Llama 3's tokenizer.model, a tekken.json and a vocab.txt by their names. */
+static void other_files_by_their_names(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    scope_buffer ranks = {0};
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (int byte = 0; byte < 256; byte++)
+        (void)buffer_printf(&ranks, "%c%c== %d\n", digits[byte >> 2], digits[byte << 4 & 63], byte);
+    (void)buffer_printf(&ranks, "YWI= 256\nYWJj 257\n"); /* ab, abc */
+    assert_false(ranks.failed);
+    put("cl100k.tiktoken", ranks.data);
+    ENCODED(path_of("cl100k.tiktoken"), "abc ab<|endoftext|>", 257, ' ', 256, 258);
+    struct tokenizer *t = tokenizer_open(path_of("cl100k.tiktoken"), &err);
+    assert_int_equal(tokenizer_special(t).eos, 258);
+    assert_int_equal(tokenizer_bytes(t, 257), 3);
+    assert_int_equal(tokenizer_bytes(t, 258), 0);
+    tokenizer_destroy(t);
+    put("mine.tiktoken", ranks.data);
+    assert_null(tokenizer_open(path_of("mine.tiktoken"), &err));
+    assert_non_null(strstr(err.text, "it has 258 ranks, and no known expression for words"));
+    put("tokenizer.model", "YQ== 0\nYg== 1\n");
+    assert_null(tokenizer_open(path_of("tokenizer.model"), &err));
+    assert_non_null(strstr(err.text, "it has 2 ranks"));
+    put("cl100k.tiktoken", "YQ== 0\nnot 64 1\n");
+    assert_null(tokenizer_open(path_of("cl100k.tiktoken"), &err));
+    assert_non_null(strstr(err.text, "line 2: it is no token in base64"));
+    put("cl100k.tiktoken", "YQ== 0\n");
+    assert_null(tokenizer_open(path_of("cl100k.tiktoken"), &err));
+    assert_non_null(strstr(err.text, "the byte 0x00 is no token"));
+    put("tekken.json", "{\"config\":{\"pattern\":\".\"},\"vocab\":[]}");
+    assert_null(tokenizer_open(path_of("tekken.json"), &err));
+    assert_non_null(strstr(err.text, "its config has no pattern, or sizes"));
+    put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nab\n##c\n,\n");
+    ENCODED(path_of("vocab.txt"), "[CLS]ABC,xyz\xC3\xA9 ab[SEP]", 2, 4, 5, 6, 1, 4, 3);
+    t = tokenizer_open(path_of("vocab.txt"), &err);
+    scope_buffer text = {0};
+    assert_int_equal(tokenizer_decode(t, (const int32_t[]){4, 5, 6, 4}, 4, &text, &err), 0);
+    assert_true(text.length == 7 && !memcmp(text.data, "abc, ab", 7));
+    const struct tokenizer_special special = tokenizer_special(t);
+    assert_true(special.pad == 0 && special.unk == 1 && special.cls == 2 && special.sep == 3);
+    assert_int_equal(special.mask, TOKEN_NONE);
+    assert_string_equal(tokenizer_kind(t), "WordPiece");
+    assert_int_equal(tokenizer_bytes(t, 4), -1);
+    tokenizer_destroy(t);
+    put("vocab.txt", "ab\n");
+    assert_null(tokenizer_open(path_of("vocab.txt"), &err));
+    assert_non_null(strstr(err.text, "it has no token [UNK]"));
+}
+
 static void a_broken_model_of_sentencepiece(void **state)
 {
     (void)state;
@@ -240,7 +295,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_their_own_tokens),      cmocka_unit_test(a_folder_has_its_tokenizer),
         cmocka_unit_test(files_beside_add_tokens),         cmocka_unit_test(the_tokenizer_of_a_model),
-        cmocka_unit_test(a_broken_model_of_sentencepiece),
+        cmocka_unit_test(a_broken_model_of_sentencepiece), cmocka_unit_test(other_files_by_their_names),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
