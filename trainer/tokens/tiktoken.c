@@ -45,7 +45,26 @@ static const struct numbered_token
                         {"<|eot_id|>", 128009},
                         {NULL, 0}};
 
-/* A file has no name for its expression: its own name says it, or else the number of its ranks. */
+static const struct numbered_token harmony_special[] = {{"<|startoftext|>", 199998},
+                                                        {"<|endoftext|>", 199999},
+                                                        {"<|return|>", 200002},
+                                                        {"<|constrain|>", 200003},
+                                                        {"<|channel|>", 200005},
+                                                        {"<|start|>", 200006},
+                                                        {"<|end|>", 200007},
+                                                        {"<|message|>", 200008},
+                                                        {"<|call|>", 200012},
+                                                        {"<|endofprompt|>", 200018},
+                                                        {NULL, 0}},
+                                   llama4_special[] = {
+                                       {"<|begin_of_text|>", 200000}, {"<|end_of_text|>", 200001},
+                                       {"<|fim_prefix|>", 200002},    {"<|fim_middle|>", 200003},
+                                       {"<|fim_suffix|>", 200004},    {"<|header_start|>", 200005},
+                                       {"<|header_end|>", 200006},    {"<|eom|>", 200007},
+                                       {"<|eot|>", 200008},           {NULL, 0}};
+
+/* The name of a file decides its expression, or else the number of its ranks. The first row of a name and the
+ * last row of a number count. */
 static const struct family {
     const char *name; /* part of the file's name */
     int64_t ranks;
@@ -56,7 +75,9 @@ static const struct family {
     {"r50k", 50256, R50K_PATTERN, r50k_special, NULL, "<|endoftext|>"},
     {"p50k", 50280, R50K_PATTERN, r50k_special, NULL, "<|endoftext|>"},
     {"cl100k", 100256, CL100K_PATTERN, cl100k_special, NULL, "<|endoftext|>"},
+    {"o200k_harmony", 199998, O200K_PATTERN, harmony_special, "<|startoftext|>", "<|endoftext|>"},
     {"o200k", 199998, O200K_PATTERN, o200k_special, NULL, "<|endoftext|>"},
+    {"llama4", 200000, O200K_PATTERN, llama4_special, "<|begin_of_text|>", "<|end_of_text|>"},
     {"llama3", 128000, CL100K_PATTERN, llama3_special, "<|begin_of_text|>", "<|end_of_text|>"},
     {"qwen", 151643, QWEN_PATTERN, qwen_special, NULL, "<|endoftext|>"},
 };
@@ -67,9 +88,9 @@ static const struct family *family_of(const char *path, int64_t ranks)
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (strstr(name, families[i].name))
             return &families[i];
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (ranks == families[i].ranks)
-            return &families[i];
+    for (size_t i = sizeof families / sizeof *families; i > 0; i--)
+        if (ranks == families[i - 1].ranks)
+            return &families[i - 1];
     return NULL;
 }
 
@@ -206,7 +227,7 @@ struct bpe *bpe_parse_tiktoken(const char *name, const char *text, size_t length
         (void)error_set(
             err, MUSTER_E_UNSUPPORTED,
             "%s: it has %lld ranks, and no known expression for words: the file's name has to contain "
-            "r50k, p50k, cl100k, o200k, llama3 or qwen",
+            "r50k, p50k, cl100k, o200k, o200k_harmony, llama3, llama4 or qwen",
             name, (long long)bpe->words.count);
     if (!family)
         return NULL;
