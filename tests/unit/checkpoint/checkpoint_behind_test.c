@@ -226,6 +226,11 @@ static void steps_do_not_change_what_is_written_behind_them(void **state)
     struct training replicated = large(STRATEGY_NO_SHARD, replicas, DTYPE_F32);
     replicated.gpt.channels = 160; /* each writes a half */
     is_the_state_of_its_step(replicated, BY_STEPS);
+    /* Feedback and factors change before the group's step. */
+    replicated.compression = (struct compression_options){.kind = COMPRESSION_TOPK, .ratio = 0.1};
+    is_the_state_of_its_step(replicated, BY_STEPS);
+    replicated.compression = (struct compression_options){.kind = COMPRESSION_POWERSGD, .rank = 2};
+    is_the_state_of_its_step(replicated, BY_STEPS);
 }
 
 /* All of it is copied before a byte is written: no step waits for the disk. */
