@@ -390,7 +390,8 @@ static int plan_in_order(struct suggest_search *s)
     int numbers[SUGGESTIONS];
     struct suggest_result *r = s->result;
     const struct suggest_request *q = s->request;
-    qsort(s->list, (size_t)s->count, sizeof *s->list, by_bound);
+    if (s->count)
+        qsort(s->list, (size_t)s->count, sizeof *s->list, by_bound);
     for (int i = 0; i < s->count; i++) {
         const struct mesh_candidate *candidate = &s->list[i];
         struct suggestion found;

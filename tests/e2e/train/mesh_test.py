@@ -135,7 +135,12 @@ class Mesh(unittest.TestCase):
         self.assertEqual(sorted(i for line in lines for i in line["samples"]), list(range(48)))
 
     def test_a_killed_stage_ends_all_ranks(self):
-        run = subprocess.Popen(self.command(4, {"pipeline": 4}, training={"steps": 10**6, "evaluate_every": 0, "strategy": "NO_SHARD"}, data={
+        for mesh in ({"pipeline": 4}, {"pipeline": 3, "schedule": "interleaved", "cut": "even"}):
+            with self.subTest(mesh=mesh):
+                self.kill_a_stage(mesh)
+
+    def kill_a_stage(self, mesh):
+        run = subprocess.Popen(self.command(mesh["pipeline"], mesh, training={"steps": 10**6, "evaluate_every": 0, "strategy": "NO_SHARD"}, data={
             "path": str(self.base / "text"), "tokenizer": "bytes"}), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", cwd=self.base)
         for line in run.stdout:
             if line.startswith("step 20/"):
