@@ -215,7 +215,7 @@ int adapter_json_format(const struct architecture *architecture, const struct mo
                         const struct lora *lora, const char *base, struct buffer *out,
                         struct muster_error *err)
 {
-    const bool gpt2 = architecture && architecture->kind == ARCHITECTURE_GPT2;
+    const bool gpt2 = architecture && !strcmp(architecture_title(architecture), "gpt2");
     (void)buffer_text(out, "{\n  \"alpha_pattern\": {},\n  \"base_model_name_or_path\": ");
     if (base)
         (void)buffer_json_string(out, base);

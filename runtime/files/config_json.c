@@ -156,7 +156,6 @@ static void read_gpt2(struct config_reader *r, struct gpt2_config *c, struct con
     must_be_flag(r, "scale_attn_weights", true, true);
     must_be_flag(r, "scale_attn_by_inverse_layer_idx", false, false);
     must_be_flag(r, "add_cross_attention", false, false);
-    must_be_flag(r, "tie_word_embeddings", true, true);
     notes->dropout = largest_of(r, dropouts);
 }
 
@@ -213,7 +212,7 @@ static int read_page(struct config_reader *r, json_t *root, const char *kind, co
     char families[512], page[64];
     if (!text) {
         (void)snprintf(families, sizeof families,
-                       "gpt2, llama, %s are; another needs a page of its own (model.page)",
+                       "llama, %s are; another needs a page of its own (model.page)",
                        page_families()); /* cut: still a list */
         fail_unsupported(r, "model_type", config_get(r, "model_type"), families);
         return -1;
@@ -248,7 +247,7 @@ int config_json_parse(const char *name, const char *text, size_t length, const s
         return -1;
     if (!kind)
         fail_kind(&r, "model_type", "text");
-    else if (!own && !strcmp(kind, "gpt2"))
+    else if (!own && !strcmp(kind, "gpt2") && take_flag(&r, "tie_word_embeddings", true))
         read_gpt2(&r, &architecture->gpt2, notes);
     else if (!own && !strcmp(kind, "llama"))
         read_llama(&r, &architecture->llama, notes);

@@ -149,15 +149,18 @@ static int op_logits(struct page_run *run, const struct page_value *arguments, s
 
 static int op_linear(struct page_run *run, const struct page_value *arguments, struct page_value *out)
 {
-    enum { X, WIDTH, NAME, BIAS };
+    enum { X, WIDTH, NAME, BIAS, TURNED };
     const char *name;
     int64_t width;
     int x = -1;
     if (!writes(run) || rows_of(run, &arguments[X], &x) < 0 ||
         page_width(run, &arguments[WIDTH], &width) < 0 || name_of(run, &arguments[NAME], &name) < 0)
         return -1;
-    return rows_result(
-        run, program_linear(&run->writer, x, width, name, page_is_true(&arguments[BIAS]), 0.02), out);
+    const int first = run->writer.model->param_count;
+    const int y = program_linear(&run->writer, x, width, name, page_is_true(&arguments[BIAS]), 0.02);
+    if (y >= 0 && page_is_true(&arguments[TURNED]))
+        run->writer.model->params[first].file_transposed = true;
+    return rows_result(run, y, out);
 }
 
 static int op_rms_norm(struct page_run *run, const struct page_value *arguments, struct page_value *out)
@@ -266,7 +269,7 @@ static int op_scale(struct page_run *run, const struct page_value *arguments, st
 const struct page_function page_operation_functions[] = {
     {"embedding", "name rows width positions? position_rows? first?", op_embedding},
     {"logits", "x name rows tied? cap?", op_logits},
-    {"linear", "x width name bias?", op_linear},
+    {"linear", "x width name bias? turned?", op_linear},
     {"rms_norm", "x name epsilon parts? offset?", op_rms_norm},
     {"layer_norm", "x name epsilon", op_layer_norm},
     {"rotary", "x heads rope", op_rotary},

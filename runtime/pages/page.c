@@ -238,7 +238,9 @@ static int write_layers(struct page_run *run, const struct page *page, int layer
         write_blocks(run, page, layers, &last) < 0 || open_layer(run, "head", "", last) < 0 ||
         statements(run, page->section[HEAD]) < 0)
         return -1;
-    return run->ended ? 0 : page_fail(run, "the head does not end in logits");
+    return run->ended && run->table >= 0
+               ? 0
+               : page_fail(run, "the head does not end in logits, or there is no embedding");
 }
 
 /* Frequencies that grow with the sequence serve sequences beyond the model's own positions. */
@@ -270,6 +272,8 @@ static struct model *run_page(struct page_run *run, const struct page *page, con
     }
     if (model) {
         model->max_positions = longest(run, positions);
+        (void)snprintf(model->name, sizeof model->name, "%s-%dx%lld", page->section[MODEL_TYPE]->text, layers,
+                       (long long)model->params[run->table].dim[1]); /* cut: for people */
         model->metadata = metadata;
     }
     return model;

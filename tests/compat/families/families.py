@@ -65,7 +65,8 @@ LAYERS = ["full_attention", "sliding_attention"]
 WINDOWED = dict(use_sliding_window=True, sliding_window=7, max_window_layers=1)
 # Family: variants of config.json. The first one trains; the others are compared by their logits.
 FAMILIES = {
-    "gpt2": [dict(n_inner=48, layer_norm_epsilon=1e-3, activation_function="relu"), dict(activation_function="gelu")],
+    "gpt2": [dict(n_inner=48, layer_norm_epsilon=1e-3, activation_function="relu"), dict(activation_function="gelu"),
+             dict(tie_word_embeddings=False, n_inner=40, activation_function="silu")],
     "llama": [dict(), dict(rope_parameters=ROPE_YARN, tie_word_embeddings=True), dict(rope_parameters=ROPE_LLAMA3, attention_bias=True),
               dict(rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=2.0), max_position_embeddings=16),
               dict(rope_parameters=dict(ROPE_YARN, truncate=False, mscale=0.7, mscale_all_dim=0.4, beta_fast=8.0, beta_slow=2.0))],
@@ -97,8 +98,8 @@ FAMILIES = {
 }
 
 
-def config_of(family, variant=0):
-    return rows(family, **FAMILIES[family][variant])
+def config_of(family, variant=0, **more):
+    return rows(family, **{**FAMILIES[family][variant], **more})
 
 
 def make(config, seed=5):

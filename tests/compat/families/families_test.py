@@ -5,7 +5,7 @@ AdamW within 1e-5; a folder that goes through us is the same to the byte, and fr
 muster-train generate, which keeps keys and values, is transformers'. The fast tier trains on 2 ranks with FULL_SHARD; --full also on 1
 and 3 ranks and with the other strategies, with adapters, and in few bits."""
 
-import os
+import json
 import pathlib
 import subprocess
 import sys
@@ -18,13 +18,24 @@ from model_against_torch import ADAMW, BUILD, Comparison, Variant, adam, batches
 SAMPLES, T, STEPS = 6, 24, 20
 BOUNDS = (1e-6, 1e-6, 1e-5)
 TRAINED = Variant("AdamW", 0, adam(torch.optim.AdamW), steps=STEPS)
+
+
+class AdaptersAlone(Variant):
+    def trains(self, name):
+        return ".lora_" in name
+
+
+ADAPTED = AdaptersAlone("AdamW", 0, adam(torch.optim.AdamW), steps=STEPS)
 RENAMED = {"embed_out.weight": "lm_head.weight"}  # in the file, and in transformers' model
+SMALL = ["phi3"]  # whole runs and adapters in the fast tier
+OWN = "olmo2"     # read by a page that the user names
+PAGES = pathlib.Path(__file__).resolve().parents[3] / "runtime" / "pages" / "families"
 ONCE = [(2, "FULL_SHARD")]
 EVERYWHERE = [(1, "NO_SHARD"), (2, "FULL_SHARD"), (3, "FULL_SHARD"), (2, "SHARD_GRAD_OP"), (2, "HYBRID_SHARD"), (2, "SHARD_OPTIM")]
 
 
 def run(*words, check=True, **options):
-    done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, capture_output=True, text=True, **options)
+    done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", **options)
     assert not check or done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
     return done
 
@@ -81,6 +92,66 @@ class Families(Comparison):
             found[2].update({RENAMED[name]: found[2].pop(name) for name in RENAMED if name in found[2]})
             self.check_run(f"{what}, {ranks} x {strategy}: ", found, wanted, BOUNDS)
 
+    def check_adapters(self, what, model, source):
+        """PEFT's formula written out: W + alpha / rank B A in the place of W; nothing else is trained."""
+        rank, alpha = 3, 6.0
+        base = {name: value.detach().clone() for name, value in model.named_parameters()}
+        generator, parameters, waiting = torch.Generator().manual_seed(7), {}, {}
+        draw = lambda *shape: 0.05 * torch.randn(shape, generator=generator, dtype=FLOAT32).double()
+        for name in self.names(source):
+            if not name.endswith(".bias"):  # an adapter comes after its product's bias
+                parameters |= waiting
+                waiting = {}
+            parameters[name] = base[RENAMED.get(name, name)]
+            if ".layers." in name and parameters[name].dim() == 2:
+                rows, columns = parameters[name].shape
+                module = name.removesuffix(".weight")
+                waiting = {module + ".lora_A.weight": draw(rank, columns), module + ".lora_B.weight": draw(rows, rank)}
+        parameters |= waiting
+
+        def loss_of(p, tokens, targets):
+            whole = {RENAMED.get(name, name): value for name, value in p.items() if ".lora_" not in name}
+            for name, value in p.items():
+                if name.endswith(".lora_A.weight"):
+                    module = name.removesuffix(".lora_A.weight")
+                    whole[module + ".weight"] = whole[module + ".weight"] + alpha / rank * (p[module + ".lora_B.weight"] @ value)
+            with double():
+                logits = torch.func.functional_call(model, whole, (tokens,), {"use_cache": False}, tie_weights=True).logits
+                return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+        wanted = reference(loss_of, {name: value.clone() for name, value in parameters.items()}, self.tokens, self.targets, ADAPTED)
+        for ranks, strategy in [(1, "NO_SHARD"), (2, "FULL_SHARD"), (3, "FULL_SHARD")] if self.full else ONCE:
+            found = ours(["files", source, "lora", rank, alpha, "all-linear"], parameters, self.tokens, self.targets, ADAPTED, "f64",
+                         ranks, strategy)
+            self.check_run(f"{what}, adapters, {ranks} x {strategy}: ", found, wanted, BOUNDS)
+
+    def check_program(self, what, family, page=None):
+        """muster-train on a folder: steps of length 0 change no byte; eval, generate and quantize take it."""
+        source, place = self.new(family), self.new("run")
+        model = make(config_of(family, vocab_size=256))
+        save(model, source)
+        place.mkdir()
+        (place / "text.txt").write_text("abcdefgh ijklmnop qrstuvwx yz" * 40)
+        tuned = place / "tuned"
+        lines = {"path": source, **({"page": page} if page else {})}
+        (place / "train.yaml").write_text(
+            "model: {" + ", ".join(f"{key}: {value}" for key, value in lines.items()) + "}\n"
+            f"data: {{path: {place}/text.txt, tokenizer: bytes}}\n"
+            f"training: {{steps: 2, global_batch: 2, sequence_length: 16, learning_rate: 0, weight_decay: 0, output: {tuned}, "
+            "output_format: hf}\n")
+        program, more = BUILD / "bin" / "muster-train", ["--set", f"model.page={page}"] if page else []
+        run(program, place / "train.yaml")
+        for name in ("config.json", "model.safetensors"):
+            self.verify(f"{what}: {name} after steps of length 0", (tuned / name).read_bytes() == (source / name).read_bytes())
+        losses = []
+        run(program, "quantize", place / "train.yaml", "--model", tuned, "--method", "int8", "--to", place / "few", *more)
+        for folder in (tuned, place / "few"):
+            said = run(program, "eval", place / "train.yaml", "--model", folder, "--output=json", *more).stdout
+            losses.append(json.loads(said)["loss"])
+        self.check(f"{what}: loss in int8 against the loss of {losses[0]:.4f}", abs(losses[1] - losses[0]) / losses[0], 0.02)
+        text = run(program, "generate", place / "train.yaml", "--model", tuned, "--prompt", "abc", "--max-tokens", 4, "--temperature", 0, *more)
+        self.verify(f"{what}: generate", text.returncode == 0)
+
     def names(self, source):
         """The parameters in our order."""
         return [line.split()[0] for line in run(BUILD / "tests" / "files_dump", "--names", source).stdout.splitlines()]
@@ -111,10 +182,16 @@ class Families(Comparison):
             self.check_logits(what, model, source)
             if variant == 0 and family != "gpt2":  # its names and shapes are ours, and gpt_torch_test.py trains it
                 self.check_training(what, model, source)
+                if self.full or family in SMALL:
+                    self.check_adapters(what, model, source)
             if variant == 0:
                 self.check_files(what, model, source)
             if variant == 0 or self.full:
                 self.check_text(what, model, source)
+        if self.full or family in SMALL:
+            self.check_program(family, family)
+        if family == OWN:
+            self.check_program(f"{family} by model.page", family, PAGES / f"{family}.yaml")
 
 
 def main():

@@ -131,7 +131,7 @@ static void what_cannot_be_computed_is_refused_by_its_name(void **state)
         {"{" GPT2 ",\"scale_attn_by_inverse_layer_idx\":true}", MUSTER_E_UNSUPPORTED,
          "scale_attn_by_inverse_layer_idx is true"},
         {"{" GPT2 ",\"add_cross_attention\":true}", MUSTER_E_UNSUPPORTED, "add_cross_attention is true"},
-        {"{" GPT2 ",\"tie_word_embeddings\":false}", MUSTER_E_UNSUPPORTED, "tie_word_embeddings is false"},
+        {"{" GPT2 ",\"tie_word_embeddings\":0}", MUSTER_E_INVALID, "tie_word_embeddings is no true or false"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct architecture a;
