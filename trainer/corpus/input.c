@@ -5,6 +5,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/mem.h"
 #include "proto/base/text.h"
 #include "proto/json/json_text.h"
 #include "trainer/data/documents.h"
@@ -111,16 +112,43 @@ static int next_text(struct split *s, struct split_document *out, struct muster_
     }
 }
 
+/* The text of a chat, of which every token will be a target: shards have no masks. */
+static int give_chat(struct split *s, const json_t *record, struct split_document *out,
+                     struct muster_error *err)
+{
+    struct jinja_spans spans = {0};
+    struct chat_counts counts = {0};
+    if (!s->options.chat)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "%s:%lld: a chat. Training reads it as it is (data.path), with a mask over the turns of "
+            "others; or --chat_template makes a text of it, without a mask",
+            s->options.name, (long long)s->line);
+    const int result = chat_render(s->options.chat, record, s->options.key, &s->text, &spans, &counts, err);
+    mem_free(spans.span);
+    if (result < 0)
+        return error_wrap(err, "%s:%lld", s->options.name, (long long)s->line);
+    out->text = s->text.data ? s->text.data : "";
+    out->length = s->text.length;
+    return 1;
+}
+
 static int parse_line(struct split *s, size_t from, size_t end, struct split_document *out,
                       struct muster_error *err)
 {
     json_error_t problem;
     GUARD(guard_json)
-    json_t *root =
-        json_loadb(s->held.data + from, end - from, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &problem);
+    json_t *root = json_loadb(s->held.data + from, end - from, JSON_ALLOW_NUL, &problem);
+    if (!root) /* it may have an integer that no machine has */
+        root =
+            json_loadb(s->held.data + from, end - from, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &problem);
     const json_t *text = json_object_get(root, s->options.key);
+    const bool chat = !json_is_string(text) && chat_is(root, s->options.key);
     buffer_clear(&s->text);
-    *out = (struct split_document){.text = "", .bytes = end - from + 1, .broken = !json_is_string(text)};
+    *out = (struct split_document){
+        .text = "", .bytes = end - from + 1, .broken = !json_is_string(text) && !chat};
+    if (chat)
+        return give_chat(s, root, out, err);
     if (out->broken)
         return 1;
     if (buffer_append(&s->text, json_string_value(text), json_string_length(text)) < 0)

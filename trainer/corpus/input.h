@@ -10,6 +10,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/guard.h"
 #include "proto/include/muster_error.h"
+#include "trainer/chat/chat.h"
 
 /* ---- documents: a text, whole or cut at lines of a separator, or lines of JSON; one is held at a time ----
  */
@@ -21,6 +22,7 @@ struct split_options {
     const char *name;      /* name of the file, for errors */
     bool lines;            /* lines of JSON */
     const char *key;       /* key of the text in a line */
+    struct chat *chat;     /* makes texts of chats; NULL: a chat is an error */
     const char *separator; /* line that ends a document of a text; "": none */
     size_t limit; /* bytes of a document; a longer text is cut. A line of JSON may have 8 times as many */
 };

@@ -13,6 +13,7 @@
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"
+#include "trainer/chat/chat.h"
 #include "trainer/corpus/prepare_internal.h"
 #include "trainer/corpus/texts.h"
 #include "trainer/data/prepared.h"
@@ -73,6 +74,38 @@ static int find_key(struct prepare *p, struct muster_error *err)
     return 0;
 }
 
+struct chat *prepare_open_chat(const struct corpus_settings *s, struct muster_error *err)
+{
+    const int is_folder = *s->tokenizer ? io_is_folder(s->tokenizer, err) : 0;
+    const char *slash = strrchr(s->tokenizer, '/');
+    scope_free char *folder = is_folder > 0 ? mem_strdup(s->tokenizer)
+                              : slash       ? mem_strndup(s->tokenizer, (size_t)(slash - s->tokenizer))
+                                            : mem_strdup(".");
+    if (is_folder < 0 || !folder) {
+        (void)(is_folder < 0 ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for a path"));
+        return NULL;
+    }
+    struct chat *chat = chat_open(
+        &(struct chat_options){.template_name = s->chat_template, .folder = *s->tokenizer ? folder : NULL},
+        err);
+    if (!chat)
+        (void)error_wrap(err, "--chat_template");
+    return chat;
+}
+
+/* The template changes the texts, as the lists of words do. */
+static int hash_chat(const struct corpus_settings *s, uint64_t *hash, struct muster_error *err)
+{
+    if (!*s->chat_template)
+        return 0;
+    GUARD(guard_chat) struct chat *chat = prepare_open_chat(s, err);
+    if (!chat)
+        return -1;
+    const uint64_t fingerprint = chat_fingerprint(chat);
+    *hash = text_hash(*hash, &fingerprint, sizeof fingerprint);
+    return 0;
+}
+
 static int read_lists(struct prepare *p, uint64_t *hash, struct muster_error *err)
 {
     const struct corpus_settings *s = p->settings;
@@ -80,7 +113,7 @@ static int read_lists(struct prepare *p, uint64_t *hash, struct muster_error *er
         return error_wrap(err, "--blocked_words");
     if (*s->required_words && word_list_read(s->required_words, &p->required, hash, err) < 0)
         return error_wrap(err, "--required_words");
-    return 0;
+    return hash_chat(s, hash, err);
 }
 
 static int list_files(struct prepare *p, struct muster_error *err)

@@ -20,7 +20,7 @@ struct corpus_settings {
     char *input, *output;
     int64_t workers, part_bytes;
     bool keep_work, help;
-    char *text_key, *separator;
+    char *text_key, *separator, *chat_template;
     int64_t max_document_bytes;
     char *blocked_words, *required_words, *languages, *language_data;
     double limits[RULE_COUNT];

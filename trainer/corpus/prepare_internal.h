@@ -188,6 +188,9 @@ struct split_totals {
     uint64_t documents, tokens, shards;
 };
 
+/* prepare.c: the template of --chat_template; each thread opens its own. */
+struct chat *prepare_open_chat(const struct corpus_settings *settings, struct muster_error *err);
+
 struct prepare {
     const struct corpus_settings *settings;
     const struct log_sink *log;

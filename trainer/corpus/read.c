@@ -18,6 +18,7 @@ struct read_room {
     struct shingles shingles;
     struct buffer text;
     struct language *language; /* NULL: no --languages */
+    struct chat *chat;         /* NULL: no --chat_template */
 };
 
 static void close_room(void *opened)
@@ -31,6 +32,7 @@ static void close_room(void *opened)
     shingles_free(&room->shingles);
     buffer_free(&room->text);
     language_close(room->language);
+    chat_destroy(room->chat);
     mem_free(room);
 }
 
@@ -40,7 +42,13 @@ static void *open_room(void *context, struct muster_error *err)
     struct read_room *room = mem_calloc(1, sizeof *room);
     if (!room)
         (void)error_set(err, MUSTER_E_NOMEM, "no memory to read texts");
-    if (!room || !*s->languages)
+    if (!room)
+        return NULL;
+    if (*s->chat_template && !(room->chat = prepare_open_chat(s, err))) {
+        close_room(room);
+        return NULL;
+    }
+    if (!*s->languages)
         return room;
     room->language = language_open(s->languages, s->language_data, err);
     if (room->language)
@@ -123,6 +131,7 @@ static int read_documents(const struct prepare *p, struct read_room *room, const
                                                .name = file->path,
                                                .lines = file->kind == WALK_LINES,
                                                .key = p->settings->text_key,
+                                               .chat = room->chat,
                                                .separator = p->settings->separator,
                                                .limit = (size_t)p->settings->max_document_bytes});
     while ((found = split_next(&split, &document, err)) > 0)

@@ -37,6 +37,16 @@ static const struct knob knobs[] = {
      .initial = "text",
      .section = "Files",
      .help = "key of the text in a line of JSON"},
+    {.name = "chat_template",
+     .type = KNOB_TEXT,
+     .text = KNOB_PATH,
+     .offset = AT(chat_template),
+     .initial = "",
+     .section = "Files",
+     .help =
+         "makes a text of each chat (messages, conversations, instruction and output) in lines of JSON: "
+         "chatml, a file of Jinja, or auto for the template in the folder of --tokenizer; empty: chats are "
+         "refused"},
     {.name = "separator",
      .type = KNOB_TEXT,
      .offset = AT(separator),

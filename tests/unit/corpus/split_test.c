@@ -93,8 +93,26 @@ static void test_lines(void **state)
     check(line, &lines, "!"); /* longer than 8 times the limit */
 }
 
+/* A chat is a text by a template, and an error without one. */
+static void chats_are_texts_by_a_template(void **state)
+{
+    static const char lines[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}]}\n{\"text\": \"t\"}\n"
+        "{\"instruction\": \"i\", \"output\": \"o\"}\n";
+    struct muster_error err = {0};
+    (void)state;
+    struct chat *chat = chat_open(&(struct chat_options){.template_name = CHAT_CHATML}, &err);
+    assert_non_null(chat);
+    check(lines, &(struct split_options){.lines = true, .key = "text", .limit = 1000, .chat = chat},
+          "<|im_start|>user\nq<|im_end|>\n|t|<|im_start|>user\ni<|im_end|>\n<|im_start|>assistant\no<|im_end|"
+          ">\n|");
+    check(lines, &(struct split_options){.lines = true, .key = "text", .limit = 1000}, "!");
+    chat_destroy(chat);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_lines)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(chats_are_texts_by_a_template),
+                                       cmocka_unit_test(test_texts), cmocka_unit_test(test_lines)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
