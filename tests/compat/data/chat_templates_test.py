@@ -8,6 +8,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import torch_python  # noqa: E402: after the path
@@ -133,7 +134,29 @@ def check(path, records):
     return equal
 
 
+def check_expressions():
+    """One template a line: filters, tests, methods, operators, statements; equal to jinja2's text, or refused by both."""
+    templates = (pathlib.Path(__file__).resolve().parent / "chat_templates/expressions.txt").read_text().splitlines()
+    turns = [{"role": "system", "content": "Sys tem"}, {"role": "user", "content": " Hi there "}, {"role": "tool", "content": "Yes"}]
+    refused = 0
+    with tempfile.TemporaryDirectory(prefix="muster chats ") as folder:
+        path = pathlib.Path(folder) / "one.jinja"
+        for template in templates:
+            path.write_text(template)
+            ours = json.loads(subprocess.run([BUILD / "tests/chat_dump", path, json.dumps(SPECIAL)], input=json.dumps({"messages": turns}) + "\n",
+                                             capture_output=True, text=True, check=True).stdout)
+            try:
+                wanted = theirs(template, turns, {})[0]
+            except Exception:
+                assert "error" in ours, (template, ours)
+                refused += 1
+                continue
+            assert ours.get("text") == wanted, (template, wanted, ours)
+    print(f"{len(templates)} templates of expressions: equal to jinja2's, {refused} refused by both")
+
+
 def main():
+    check_expressions()
     records = list(chats())
     assert len(TEMPLATES) >= 12, TEMPLATES
     total = sum(check(path, records) for path in TEMPLATES)
