@@ -94,6 +94,8 @@ struct comm_options {
 struct comm_ops {
     uint32_t abi, size;
     const char *name; /* "host", "tcp", "node", "delay", "nccl" */
+    bool serial; /* operations of all comms of a device run one after another, so that several streams lose
+                  * nothing by sharing one */
     struct comm *(*create)(const struct comm_options *options, struct muster_error *err);
     void (*destroy)(struct comm *comm); /* accepts NULL; its stream must be empty */
     /* Collective: ranks of one color form a new comm, ranked by key, then by old rank. */

@@ -31,7 +31,10 @@ static int make_events(struct nccl_comm *comm, struct muster_error *err)
         (void)cuda_error(err, (int)status, function); /* -1, as we return */
         return error_wrap(err, "events of comm %s", comm->comm.name);
     }
-    return comm->comm.device_ops->arena_create(comm->comm.device, MEMORY_DEVICE, 256, &comm->barrier, err);
+    if (comm->comm.device_ops->arena_create(comm->comm.device, MEMORY_DEVICE, 256, &comm->barrier, err))
+        return -1;
+    return comm->number ? 0
+                        : nccl_stage_open(comm, err); /* sums of a host's variables go through the first */
 }
 
 static void free_events(struct nccl_comm *comm)
@@ -79,7 +82,6 @@ static void free_object(struct nccl_comm *comm)
 {
     if (!comm)
         return;
-    mem_free(comm->registered);
     mem_free(comm->members);
     mem_free(comm);
 }
@@ -100,43 +102,6 @@ static struct nccl_comm *allocate(struct nccl_family *family, const struct comm_
         return NULL;
     }
     return comm;
-}
-
-/* ---- registered memory ---- */
-
-static int register_arenas(struct nccl_comm *comm, const struct comm_options *options,
-                           struct muster_error *err)
-{
-    struct nccl_family *family = comm->family;
-    if (!family->registers || !options->arena_count)
-        return 0;
-    comm->registered = mem_calloc((size_t)options->arena_count, sizeof *comm->registered);
-    if (!comm->registered)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for %d registered arenas", options->arena_count);
-    for (int i = 0; i < options->arena_count; i++) {
-        const struct device_arena *arena = &options->arenas[i];
-        (void)pthread_mutex_lock(&family->lock);
-        ncclResult_t result = comm->handle
-                                  ? family->calls->add(comm->handle, arena->base, (size_t)arena->bytes,
-                                                       &comm->registered[comm->registered_count])
-                                  : ncclInternalError;
-        int failed = result == ncclSuccess
-                         ? 0
-                         : nccl_error(family->calls, comm->handle, result, "registering a comm arena", err);
-        comm->registered_count += !failed;
-        (void)pthread_mutex_unlock(&family->lock);
-        if (failed)
-            return -1;
-    }
-    return 0;
-}
-
-/* Under the family's lock. */
-static void deregister(struct nccl_comm *comm)
-{
-    for (int i = 0; i < comm->registered_count && comm->handle; i++)
-        (void)comm->family->calls->remove(comm->handle, comm->registered[i]); /* the communicator ends now */
-    comm->registered_count = 0;
 }
 
 /* ---- creation ---- */
@@ -170,17 +135,22 @@ static int share_id(struct nccl_comm *comm, ncclUniqueId *id, struct muster_erro
     return comm_board_put(&comm->board, "id", id, sizeof *id, err);
 }
 
-static ncclConfig_t config_of(void)
+/* Parts take the buffers and channels of the communicator that they are split from: all operations of a
+ * family run one after another. NCCL leaves multiprocessors to products where bandwidth allows it; its own
+ * variables (NCCL_CTA_POLICY, NCCL_MAX_CTAS) come first. A library older than a field does not read it. */
+static ncclConfig_t config_of(const struct nccl_family *family)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    config.splitShare = family->by_schedule;
+    config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
     return config;
 }
 
 static int make_first(struct nccl_comm *comm, ncclUniqueId id, struct muster_error *err)
 {
     struct nccl_family *family = comm->family;
-    ncclConfig_t config = config_of();
+    ncclConfig_t config = config_of(family);
     comm->board.deadline = instant_add(clock_now(NULL), comm->comm.timeout_ns);
     if (share_id(comm, &id, err) || nccl_family_check(family, err))
         return -1;
@@ -233,8 +203,7 @@ static struct comm *nccl_create(const struct comm_options *options, struct muste
     struct nccl_comm *made = nccl_prepare(options, &id, &error);
     GUARD(guard_comm) struct comm *comm = made ? &made->comm : NULL;
     const bool met = !agree_to_meet(options, made != NULL, &error);
-    if (made && met && !nccl_watch_connect(made->family, options, &error) && !make_first(made, id, &error) &&
-        !register_arenas(made, options, &error))
+    if (made && met && !nccl_watch_connect(made->family, options, &error) && !make_first(made, id, &error))
         return take_pointer(&comm);
     (void)error_wrap(&error, "comm %s, rank %d", options->key ? options->key : "alone", options->rank);
     if (made)
@@ -254,8 +223,6 @@ static bool end_well(struct nccl_comm *comm, struct muster_error *err)
     int64_t wait = comm->comm.timeout_ns < NCCL_DESTROY_NS ? comm->comm.timeout_ns : NCCL_DESTROY_NS;
     (void)pthread_mutex_lock(&family->lock);
     ncclComm_t handle = comm->handle;
-    if (handle)
-        deregister(comm);
     ncclResult_t result = handle ? calls->finalize(handle) : ncclInternalError;
     const bool refused = result != ncclSuccess && result != ncclInProgress;
     if (refused)
@@ -364,7 +331,7 @@ static int nccl_vote(struct nccl_comm *comm, const char *name, struct comm_vote 
 static int make_part(struct nccl_comm *comm, struct nccl_comm *part, int key, struct muster_error *err)
 {
     struct nccl_family *family = comm->family;
-    ncclConfig_t config = config_of();
+    ncclConfig_t config = config_of(family);
     struct instant deadline = instant_add(clock_now(NULL), comm->comm.timeout_ns);
     (void)pthread_mutex_lock(&family->lock);
     ncclComm_t handle = comm->handle;
@@ -505,6 +472,7 @@ const struct comm_ops *comm_nccl(void)
         .abi = COMM_ABI,
         .size = sizeof ops,
         .name = "nccl",
+        .serial = true,
         .create = nccl_create,
         .destroy = nccl_destroy,
         .split = nccl_split,

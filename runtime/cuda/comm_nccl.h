@@ -26,8 +26,9 @@
  * the reason goes to device_ops->fail and to every other rank, all communicators are aborted in one group,
  * and the streams run empty.
  *
- * Environment: MUSTER_NCCL_ORDER=schedule|free, MUSTER_NCCL_REGISTER=1 (registers the comm arenas with
- * ncclCommRegister), NCCL_RAS_ADDR (address to ask after a time-out; localhost:28028). */
+ * Environment: MUSTER_NCCL_ORDER=schedule|free, NCCL_RAS_ADDR (address to ask after a time-out;
+ * localhost:28028). The arenas are not registered with NCCL: they are cudaMalloc's, for which NCCL has that
+ * switched off. */
 #ifndef MUSTER_RUNTIME_CUDA_COMM_NCCL_H
 #define MUSTER_RUNTIME_CUDA_COMM_NCCL_H
 

@@ -36,7 +36,6 @@ static struct nccl_family *allocate(const struct comm_options *options, const st
     family->rank = options->rank;
     family->size = options->size;
     family->by_schedule = !is_setting("MUSTER_NCCL_ORDER", "free");
-    family->registers = is_setting("MUSTER_NCCL_REGISTER", "1") && calls->add;
     (void)snprintf(family->name, sizeof family->name, "%s", options->key ? options->key : "alone");
     family->wake = -1;
     return family;
@@ -107,10 +106,8 @@ void nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm)
             break;
         }
     }
-    if (family->last_comm == comm) { /* its events end with it, and its work is over */
+    if (family->last_comm == comm) /* its events end with it, and its work is over */
         family->last_comm = NULL;
-        family->last_ended = NULL;
-    }
     (void)pthread_mutex_unlock(&family->lock);
 }
 

@@ -83,8 +83,8 @@ struct nccl_comm {
     int color;              /* 0 for the first */
     int *members;           /* [size]: ranks in the family's first comm */
     ncclComm_t handle;      /* under the family's lock; NULL: none any more */
-    void **registered;      /* [registered_count] */
-    int registered_count;
+    cudaEvent_t last_ended; /* end of the operation issued last, on last_stream; issuing thread only */
+    cudaStream_t last_stream;
     cudaStream_t own;            /* for run */
     struct device_arena barrier; /* summands of barriers */
     struct nccl_slot slots[COMM_CALLS];
@@ -126,7 +126,7 @@ struct nccl_family {
     const struct device_ops *device_ops;
     int cuda_device, rank, size;
     char name[COMM_NAME];
-    bool by_schedule, registers;
+    bool by_schedule;
     struct nccl_comm *comms;
     int numbers; /* given so far */
     struct nccl_making {
@@ -134,11 +134,9 @@ struct nccl_family {
          * also after the end of the comm, and again where it has put it there before. Read with
          * nccl_made. */
         ncclComm_t handle;
-        bool taken;         /* it is or was a comm's, or is aborted */
-    } makings[NEWS_COMMS];  /* by number */
-    cudaEvent_t last_ended; /* end of the operation issued last, on last_stream; issuing thread only */
-    cudaStream_t last_stream;
-    struct nccl_comm *last_comm;
+        bool taken;              /* it is or was a comm's, or is aborted */
+    } makings[NEWS_COMMS];       /* by number */
+    struct nccl_comm *last_comm; /* of the operation issued last; issuing thread only */
     /* Set once, under the lock: */
     _Atomic(bool) failed;
     bool sent, aborted; /* to the peers; the communicators are aborted */
@@ -236,6 +234,8 @@ struct nccl_buffers {
     bool of_device;           /* the source is memory that CUDA knows: its work may write it until then */
     bool add;                 /* recv is the stage, to be added to the caller's */
 };
+/* Makes the smallest buffers, so that no operation of a step has to. */
+int nccl_stage_open(struct nccl_comm *comm, struct muster_error *err);
 int nccl_stage_prepare(struct nccl_comm *comm, const struct comm_call *call, struct nccl_buffers *buffers,
                        struct muster_error *err);
 /* Enqueues the copies before and after the operation itself. On the comm's own stream the caller's

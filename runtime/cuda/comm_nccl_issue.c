@@ -119,13 +119,15 @@ static int enqueue_nccl(struct launch *l)
     return result == ncclInProgress ? nccl_peers_wait(family, handle, deadline, what, l->err) : 0;
 }
 
-/* On the device each operation of the family waits for the operation before it. */
+/* On the device each operation waits for the operation before it: of the family, or of the comm, whose
+ * buffers they share. */
 static int enqueue_order(struct launch *l)
 {
-    struct nccl_family *family = l->comm->family;
-    if (!family->by_schedule || !family->last_ended || family->last_stream == l->stream)
+    const struct nccl_family *family = l->comm->family;
+    const struct nccl_comm *last = family->by_schedule ? family->last_comm : l->comm;
+    if (!last || !last->last_ended || last->last_stream == l->stream)
         return 0;
-    return cuda_check(l, cudaStreamWaitEvent(l->stream, family->last_ended, 0), "cudaStreamWaitEvent");
+    return cuda_check(l, cudaStreamWaitEvent(l->stream, last->last_ended, 0), "cudaStreamWaitEvent");
 }
 
 static int enqueue_all(struct launch *l)
@@ -140,8 +142,8 @@ static int enqueue_all(struct launch *l)
         nccl_stage_out(comm, &l->call, l->slot, &l->buffers, l->stream, l->err) ||
         cuda_check(l, cudaEventRecord(slot->ended, l->stream), "cudaEventRecord"))
         return -1;
-    family->last_ended = slot->ended;
-    family->last_stream = l->stream;
+    comm->last_ended = slot->ended;
+    comm->last_stream = l->stream;
     family->last_comm = comm;
     return 0;
 }

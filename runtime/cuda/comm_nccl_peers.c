@@ -1,6 +1,7 @@
 /* comm_nccl_peers.c - a family's messages with its peers: their effects on this rank, and this rank's
  * messages. */
 #include <pthread.h>
+#include <sched.h>
 
 #include "proto/base/error.h"
 #include "runtime/cuda/comm_nccl_internal.h"
@@ -113,8 +114,9 @@ int nccl_peers_reason(struct nccl_family *family, ncclResult_t result, struct mu
 int nccl_peers_wait(struct nccl_family *family, ncclComm_t handle, struct instant deadline, const char *what,
                     struct muster_error *err)
 {
+    enum { OFTEN = 200 }; /* a launch is done sooner than the shortest nap ends */
     int64_t nap = 20 * NS_PER_US;
-    for (;;) {
+    for (int turns = 0;; turns++) {
         ncclResult_t state = ncclSuccess;
         (void)pthread_mutex_lock(&family->lock);
         ncclResult_t asked = family->aborted ? ncclSuccess : family->calls->async_error(handle, &state);
@@ -134,6 +136,10 @@ int nccl_peers_wait(struct nccl_family *family, ncclComm_t handle, struct instan
             return error_set(err, MUSTER_E_TIMEOUT,
                              "%s: not ready in time on rank %d; NCCL_DEBUG=INFO shows what NCCL waits for",
                              what, family->rank);
+        if (turns < OFTEN) {
+            (void)sched_yield(); /* cannot fail */
+            continue;
+        }
         clock_sleep_until(instant_min(deadline, instant_add(now, nap)));
         nap = nap < 5 * NS_PER_MS ? 2 * nap : nap;
     }

@@ -41,6 +41,11 @@ static struct device_arena *block_of(struct nccl_comm *comm, enum memory_class m
     return block;
 }
 
+int nccl_stage_open(struct nccl_comm *comm, struct muster_error *err)
+{
+    return block_of(comm, MEMORY_DEVICE, 1, err) && block_of(comm, MEMORY_PINNED, 1, err) ? 0 : -1;
+}
+
 void nccl_stage_free(struct nccl_comm *comm)
 {
     while (comm->stage.count)

@@ -25,8 +25,8 @@ enum {
     CUDA_BOUNCES = 2,      /* pieces of pinned memory through which the host's own memory goes */
     CUDA_BOUNCE_BYTES = 1 << 20,
     CUDA_STREAM_NAME = 16,
-    CUDA_ARENAS = 64,  /* arenas of one device */
-    CUDA_STREAMS = 16, /* streams of one device */
+    CUDA_ARENAS = 1024, /* arenas of one device: the plan's, and the buffers of all comms */
+    CUDA_STREAMS = 16,  /* streams of one device */
 };
 /* How long a stream may take to drain after the device has failed. */
 #define CUDA_DRAIN_NS (2 * NS_PER_S)

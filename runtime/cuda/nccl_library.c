@@ -20,8 +20,6 @@ static const struct cuda_library_function functions[] = {
     CUDA_LIBRARY_ROW(struct nccl_calls, destroy, ncclCommDestroy, 0),
     CUDA_LIBRARY_ROW(struct nccl_calls, abort, ncclCommAbort, 0),
     CUDA_LIBRARY_ROW(struct nccl_calls, async_error, ncclCommGetAsyncError, 0),
-    CUDA_LIBRARY_ROW(struct nccl_calls, add, ncclCommRegister, 21900),
-    CUDA_LIBRARY_ROW(struct nccl_calls, remove, ncclCommDeregister, 21900),
     CUDA_LIBRARY_ROW(struct nccl_calls, all_gather, ncclAllGather, 0),
     CUDA_LIBRARY_ROW(struct nccl_calls, reduce_scatter, ncclReduceScatter, 0),
     CUDA_LIBRARY_ROW(struct nccl_calls, all_reduce, ncclAllReduce, 0),

@@ -19,9 +19,6 @@ struct nccl_calls {
     ncclResult_t (*destroy)(ncclComm_t comm);
     ncclResult_t (*abort)(ncclComm_t comm);
     ncclResult_t (*async_error)(ncclComm_t comm, ncclResult_t *result);
-    ncclResult_t (*add)(ncclComm_t comm, void *memory, size_t bytes,
-                        void **handle); /* register; NULL: before 2.19 */
-    ncclResult_t (*remove)(ncclComm_t comm, void *handle);
     ncclResult_t (*all_gather)(const void *send, void *recv, size_t count, ncclDataType_t type,
                                ncclComm_t comm, cudaStream_t stream);
     ncclResult_t (*reduce_scatter)(const void *send, void *recv, size_t count, ncclDataType_t type,

@@ -112,6 +112,25 @@ static int make_tied(struct comm_table *table, const struct comm_table_options *
     return 0;
 }
 
+/* The comm that another stream of this axis has already, where comms are serial: the comm over all ranks too.
+ */
+static struct comm *shared_comm(const struct comm_table *table, enum mesh_axis axis, struct mesh mesh)
+{
+    bool all = true; /* every rank decides alike */
+    for (int rank = 0; rank < mesh_size(mesh) && all; rank++) {
+        const struct mesh_line line = mesh_line(mesh, axis, rank);
+        all = line.size == mesh_size(mesh) && line.place == rank;
+    }
+    if (!table->ops->serial)
+        return NULL;
+    if (all)
+        return table->control;
+    for (int stream = 0; stream < STREAM_COUNT; stream++)
+        if (table->comm[axis][stream])
+            return table->comm[axis][stream];
+    return NULL;
+}
+
 /* Makes the comms in the same order on every rank, also for a pair that only another stage's schedule uses.
  */
 static int make_all(struct comm_table *table, const struct comm_table_options *options, uint64_t used,
@@ -124,8 +143,13 @@ static int make_all(struct comm_table *table, const struct comm_table_options *o
         char name[64];
         if (!(used & pair_bit((int)axis, (int)stream)))
             continue;
+        struct comm *comm = shared_comm(table, axis, plan->mesh);
+        if (comm) {
+            table->comm[axis][stream] = comm;
+            continue;
+        }
         (void)snprintf(name, sizeof name, "%s-%s", axis_name(axis), stream_name(stream));
-        struct comm *comm = make_comm(table, options, mesh_line(plan->mesh, axis, plan->rank), name, err);
+        comm = make_comm(table, options, mesh_line(plan->mesh, axis, plan->rank), name, err);
         if (!comm)
             return error_wrap(err, "comm for axis %s on stream %s", axis_name(axis), stream_name(stream));
         table->comm[axis][stream] = comm;
@@ -152,13 +176,18 @@ int comm_table_create(struct comm_table *table, const struct comm_table_options 
     return 0;
 }
 
-/* Slots: the comm over all ranks, then the other comms of the table; NULL: not made. */
+/* Slots: the comm over all ranks, then the other comms of the table; NULL: not made, or in an earlier slot.
+ */
 enum { COMM_PAIRS = AXIS_COUNT * STREAM_COUNT, COMM_SLOTS = 1 + COMM_PAIRS + PLAN_TIES };
 static struct comm *comm_at(const struct comm_table *table, int slot)
 {
     const int pair = slot - 1;
+    struct comm *const *all = &table->comm[0][0];
     if (slot == 0)
         return table->control;
+    for (int before = -1; before < pair && pair < COMM_PAIRS; before++)
+        if (all[pair] == (before < 0 ? table->control : all[before]))
+            return NULL;
     return pair < COMM_PAIRS ? table->comm[pair / STREAM_COUNT][pair % STREAM_COUNT]
                              : table->tied[pair - COMM_PAIRS];
 }

@@ -106,18 +106,46 @@ static void put_device(const struct trainer *trainer, struct buffer *out)
         buffer_printf(out, "under way on the device: %s\n", text);
 }
 
+/* Each comm once, with all streams that use it. */
+static void put_pairs(const struct trainer *trainer, struct buffer *out)
+{
+    enum { PAIRS = AXIS_COUNT * STREAM_COUNT };
+    struct comm *const *comms = &trainer->comms.comm[0][0];
+    for (int pair = 0; pair < PAIRS; pair++) {
+        scope_buffer streams = {0};
+        bool earlier = !comms[pair], uses[STREAM_COUNT] = {false};
+        for (int other = 0; other < PAIRS; other++) {
+            if (comms[other] != comms[pair])
+                continue;
+            earlier |= other < pair;
+            uses[other % STREAM_COUNT] = true;
+        }
+        for (int stream = 0; stream < STREAM_COUNT; stream++)
+            if (uses[stream])
+                buffer_printf(&streams, streams.length ? ", %s" : "%s", stream_name((enum stream_id)stream));
+        if (comms[pair] == trainer->comms.control)
+            buffer_text(&streams, ", between steps");
+        if (!earlier && !streams.failed)
+            put_comm(trainer, comms[pair], (enum mesh_axis)(pair / STREAM_COUNT), 0, streams.data, out);
+    }
+}
+
+static bool is_control_put(const struct trainer *trainer)
+{
+    for (int pair = 0; pair < AXIS_COUNT * STREAM_COUNT; pair++)
+        if ((&trainer->comms.comm[0][0])[pair] == trainer->comms.control)
+            return true;
+    return false;
+}
+
 int trainer_place(const struct trainer *trainer, struct buffer *out)
 {
-    for (int axis = 0; axis < AXIS_COUNT; axis++)
-        for (int stream = 0; stream < STREAM_COUNT; stream++)
-            if (trainer->comms.comm[axis][stream])
-                put_comm(trainer, trainer->comms.comm[axis][stream], (enum mesh_axis)axis, 0,
-                         stream_name((enum stream_id)stream), out);
+    put_pairs(trainer, out);
     for (int tie = 0; tie < trainer->plan.tie_count; tie++)
         if (trainer->comms.tied[tie])
             put_comm(trainer, trainer->comms.tied[tie], AXIS_TIED, trainer->plan.ties[tie],
                      stream_name(STREAM_REDUCE), out);
-    if (trainer->comms.control)
+    if (trainer->comms.control && !is_control_put(trainer))
         put_comm(trainer, trainer->comms.control, AXIS_WORLD, 0, "between steps", out);
     if (trainer->comms.control && trainer->comms.ops->report)
         (void)trainer->comms.ops->report(trainer->comms.control, out); /* out has the reason */

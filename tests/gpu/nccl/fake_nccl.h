@@ -44,9 +44,12 @@
 ncclResult_t ncclGroupStart(void); /* nccl.h's declarations are no prototypes in C */
 ncclResult_t ncclGroupEnd(void);
 /* Number of communicators that this process has neither destroyed nor aborted, and number of uses of a
- * destroyed or aborted communicator, whose memory NCCL would have freed. For tests, by dlsym. */
+ * destroyed or aborted communicator, also by a call that began before that, whose memory NCCL would have
+ * freed. For tests, by dlsym. */
 int fake_nccl_living(void);
 int fake_nccl_dead_uses(void);
+/* Number of calls on a communicator that was not ready. */
+int fake_nccl_early_uses(void);
 
 enum {
     FAKE_RANKS = 16,
@@ -120,27 +123,20 @@ struct fake_rank {
     pthread_mutex_t one;          /* held by the operation that runs, where only one may */
 };
 
-/* Memory that a communicator knows. */
-struct fake_registration {
-    struct ncclComm *comm;
-    struct fake_registration *next;
-};
-
 struct ncclComm {
     struct fake_shared *shared;
     struct fake_rank *device;
     int rank, size, cuda_device;
     bool blocking;
-    _Atomic(int) state; /* ncclResult_t */
+    struct ncclComm *shares; /* the communicator whose resources it uses; NULL: its own */
+    _Atomic(int) state;      /* ncclResult_t */
     _Atomic(bool) aborted, gone, finalized;
     _Atomic(bool) busy; /* a thread is inside a call */
     uint64_t issued;    /* pieces of device work */
     _Atomic(uint64_t) done;
     uint64_t phase, collectives; /* the device's thread's */
     uint64_t splits, calls;
-    _Atomic(int) registered;
-    struct fake_registration *registrations; /* [registered], of the threads that enter; freed with it */
-    pthread_mutex_t lock;                    /* for last */
+    pthread_mutex_t lock; /* for last */
     char last[FAKE_TEXT];
     pthread_t helper; /* does the rest of a non-blocking call */
     bool has_helper;

@@ -9,7 +9,7 @@
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ncclComm *all; /* never freed: see struct ncclComm */
-static _Atomic(int) dead_uses;
+static _Atomic(int) dead_uses, early_uses;
 
 struct ncclComm *fake_find(const struct fake_rank *device, uint64_t uid)
 {
@@ -36,6 +36,11 @@ FAKE_EXPORT int fake_nccl_living(void)
 FAKE_EXPORT int fake_nccl_dead_uses(void)
 {
     return dead_uses;
+}
+
+FAKE_EXPORT int fake_nccl_early_uses(void)
+{
+    return early_uses;
 }
 
 __attribute__((constructor)) static void report_living(void)
@@ -94,7 +99,7 @@ ncclResult_t fake_enter(struct ncclComm *comm, const char *function)
     int state = atomic_load(&comm->state);
     if (fake_refuse(function))
         result = fake_refuse_call(comm, ncclSystemError, "%s is refused by FAKE_CUDA_FAIL", function);
-    else if (state == ncclInProgress)
+    else if (state == ncclInProgress && ++early_uses)
         result = fake_refuse_call(comm, ncclInvalidArgument,
                                   "%s on rank %d: the communicator is not ready, its state is ncclInProgress",
                                   function, comm->rank);
@@ -111,6 +116,7 @@ ncclResult_t fake_enter(struct ncclComm *comm, const char *function)
 
 void fake_leave(struct ncclComm *comm)
 {
+    dead_uses += atomic_load(&comm->gone);
     atomic_store(&comm->busy, false);
 }
 
@@ -168,6 +174,16 @@ static struct fake_rank *device_of(int rank, struct fake_shared *shared)
     device->first = shared;
     (void)pthread_mutex_init(&device->one, NULL);
     return device;
+}
+
+static bool has_parts(const struct ncclComm *comm)
+{
+    bool has = false;
+    (void)pthread_mutex_lock(&all_lock);
+    for (const struct ncclComm *part = all; part; part = part->next)
+        has |= part->shares == comm && !atomic_load(&part->gone);
+    (void)pthread_mutex_unlock(&all_lock);
+    return has;
 }
 
 /* A unique id's contents: the place of the shared memory. */
@@ -268,11 +284,6 @@ FAKE_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *out, int size, ncclUniqueI
 static void let_go(struct ncclComm *comm)
 {
     reap_helper(comm);
-    while (comm->registrations) { /* an abort leaves some */
-        struct fake_registration *last = comm->registrations;
-        comm->registrations = last->next;
-        free(last);
-    }
     atomic_store(&comm->gone, true);
     (void)pthread_mutex_lock(&all_lock); /* fake_find looks into living ones only */
     fake_shared_unmap(comm->shared);
@@ -284,7 +295,7 @@ static void let_go(struct ncclComm *comm)
 struct splitting {
     struct ncclComm *parent;
     int color, key;
-    bool blocking;
+    bool blocking, shares;
     ncclComm_t *out;
 };
 
@@ -332,6 +343,8 @@ static bool do_split(const struct splitting *s, struct ncclComm **made)
     if (!met || (size && !shared))
         return false;
     *made = size ? make(shared, parent->device, rank, size, s->blocking) : NULL;
+    if (*made && s->shares)
+        (*made)->shares = parent;
     if (*made)
         (*made)->cuda_device = parent->cuda_device; /* not that of this thread */
     if (!fake_meet(parent, waits))                  /* colors are read no more */
@@ -386,9 +399,12 @@ FAKE_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, nccl
                                   "ncclCommSplit on rank %d: operations are under way", comm->rank);
     if (result == ncclSuccess) {
         *out = NULL;
-        *s = (struct splitting){comm, color, key,
+        *s = (struct splitting){comm,
+                                color,
+                                key,
                                 config && config->blocking != NCCL_CONFIG_UNDEF_INT ? config->blocking != 0
                                                                                     : comm->blocking,
+                                config && config->splitShare == 1,
                                 out};
         result = fake_later(comm, split, s);
         /* NCCL 2.28.9 says ncclSuccess although it has only begun: the state alone tells. */
@@ -435,48 +451,6 @@ FAKE_EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
     return ncclSuccess;
 }
 
-/* ---- registered memory ---- */
-
-FAKE_EXPORT ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes, void **handle)
-{
-    ncclResult_t result = fake_enter(comm, "ncclCommRegister");
-    if (result != ncclSuccess)
-        return result;
-    struct fake_registration *made = calloc(1, sizeof *made);
-    if (!made || !handle || !bytes || fake_cudart_memory(memory, bytes) != FAKE_MEMORY_DEVICE) {
-        free(made);
-        result = fake_refuse_call(comm, ncclInvalidArgument,
-                                  "ncclCommRegister: %zu bytes are not device memory", bytes);
-    } else {
-        *made = (struct fake_registration){comm, comm->registrations};
-        comm->registrations = made;
-        *handle = made;
-        atomic_fetch_add(&comm->registered, 1);
-    }
-    fake_leave(comm);
-    return result;
-}
-
-FAKE_EXPORT ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
-{
-    ncclResult_t result = fake_enter(comm, "ncclCommDeregister");
-    if (result != ncclSuccess)
-        return result;
-    struct fake_registration **at = &comm->registrations, *made = handle;
-    while (*at && *at != made)
-        at = &(*at)->next;
-    if (!*at) {
-        result =
-            fake_refuse_call(comm, ncclInvalidArgument, "ncclCommDeregister: no handle of this communicator");
-    } else {
-        atomic_fetch_sub(&comm->registered, 1);
-        *at = made->next;
-        free(made);
-    }
-    fake_leave(comm);
-    return result;
-}
-
 /* ---- the end ---- */
 
 static void *finalize(void *argument)
@@ -515,10 +489,10 @@ FAKE_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
     if (atomic_load(&comm->done) != comm->issued)
         result = fake_refuse_call(comm, ncclInvalidUsage,
                                   "ncclCommDestroy on rank %d: operations are under way", comm->rank);
-    else if (atomic_load(&comm->registered))
-        result =
-            fake_refuse_call(comm, ncclInvalidUsage, "ncclCommDestroy on rank %d: %d buffers are registered",
-                             comm->rank, atomic_load(&comm->registered));
+    else if (has_parts(comm))
+        result = fake_refuse_call(comm, ncclInvalidUsage,
+                                  "ncclCommDestroy on rank %d: a part that shares its resources lives",
+                                  comm->rank);
     fake_leave(comm);
     if (result == ncclSuccess)
         let_go(comm);

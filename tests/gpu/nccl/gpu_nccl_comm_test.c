@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
 #include "runtime/comm/comm_internal.h"
 #include "runtime/cuda/cuda_stream.h"
 #include "runtime/device/device_cpu.h"
@@ -389,21 +391,194 @@ static void the_schedule_is_the_order_on_the_device(void **state)
     unsetenv("FAKE_NCCL_ONE_AT_A_TIME");
 }
 
-/* ---- registered memory, nothing left ---- */
+/* ---- one comm, two streams ---- */
 
-static int just_once(struct nccl_rank *r, struct nccl_job *job)
+/* On one comm the buffers of both are the same; and the order is that of the calls. */
+static int two_streams(struct nccl_rank *r, struct nccl_job *job)
 {
+    static const struct comm_op op = {
+        .kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 1000, .accumulate = true};
+    struct muster_error err = {0};
+    static const float ones[2000] = {[0] = 1, [999] = 1, [1000] = 3, [1999] = 3};
+    float *values = r->arena.base, *sums = values + 2000, got[2000];
     (void)job;
-    return sum_in(r, r->comm, (1 << r->size) - 1);
+    if (nccl_put(values, ones, sizeof ones) || cudaMemset(sums, 0, sizeof got) != cudaSuccess)
+        return -1;
+    for (int i = 0; i < 40; i++) {
+        const int at = i % 2 ? 1000 : 0;
+        if (comm_nccl()->issue(r->comm, &op, values + at, sums + at, i % 2 ? r->other : r->stream, &err))
+            return nccl_complain(r, "issue", err.text);
+    }
+    if (nccl_sync(r, r->stream, &err) || nccl_sync(r, r->other, &err) || nccl_get(got, sums, sizeof got))
+        return nccl_complain(r, "sync", err.text);
+    return got[0] == (float)(20 * r->size) && got[1999] == (float)(60 * r->size)
+               ? 0
+               : nccl_complain(r, "two streams", "another sum");
 }
 
-static void arenas_are_registered_and_let_go(void **state)
+static void two_streams_share_a_comm(void **state)
 {
     (void)state;
-    setenv("MUSTER_NCCL_REGISTER", "1", 1);
-    struct nccl_job job = {.body = just_once};
+    setenv("FAKE_CUDA_SCHEDULE", "late", 1);
+    for (int free_order = 0; free_order < 2; free_order++) {
+        struct nccl_job job = {.body = two_streams};
+        if (free_order)
+            setenv("MUSTER_NCCL_ORDER", "free", 1);
+        assert_int_equal(nccl_job_run(&job, 2), 0);
+    }
+    unsetenv("MUSTER_NCCL_ORDER");
+    unsetenv("FAKE_CUDA_SCHEDULE");
+}
+
+/* ---- buffers of odd sizes, times, and ends ---- */
+
+/* Both sides lie at multiples of 256 bytes in one buffer: their sum may be a power of two although the sum of
+ * their sizes is below it. */
+static int gather_of_odd_size(struct nccl_rank *r, struct nccl_job *job)
+{
+    enum { MOST = 12000 };
+    struct muster_error err = {0};
+    scope_free int32_t *mine = mem_calloc(MOST, sizeof *mine), *all = mem_calloc(2 * MOST, sizeof *all);
+    (void)job;
+    for (int64_t count = 5450; count < 5464; count++) { /* 3 * count words: about 64 KiB */
+        const struct comm_op op = {.kind = COMM_ALL_GATHER, .dtype = DTYPE_I32, .count = count};
+        for (int i = 0; i < count; i++)
+            mine[i] = (int32_t)(i + count);
+        if (comm_nccl()->run(r->comm, &op, mine, all, &err))
+            return nccl_complain(r, "gather", err.text);
+        if (memcmp(all + (r->size - 1) * count, mine, (size_t)count * sizeof *mine) != 0)
+            return nccl_complain(r, "gather", "other values");
+    }
+    return 0;
+}
+
+static void sizes_just_below_a_power_of_two(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = gather_of_odd_size};
     assert_int_equal(nccl_job_run(&job, 2), 0);
-    unsetenv("MUSTER_NCCL_REGISTER");
+}
+
+/* The time of an operation does not begin while it waits for the one before it. */
+static int time_of_two(struct nccl_rank *r, struct nccl_job *job)
+{
+    static const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 8};
+    struct muster_error err = {0};
+    struct comm *second = comm_nccl()->split(r->comm, 0, r->rank, "second", &err);
+    float *values = r->arena.base;
+    (void)job;
+    if (!second || comm_nccl()->issue(r->comm, &op, values, values, r->stream, &err) ||
+        comm_nccl()->issue(second, &op, values + 8, values + 8, r->other, &err) ||
+        nccl_sync(r, r->stream, &err) || nccl_sync(r, r->other, &err))
+        return nccl_complain(r, "two", err.text);
+    const int64_t first_ns = comm_nccl()->busy_ns(r->comm), second_ns = comm_nccl()->busy_ns(second);
+    comm_nccl()->destroy(second);
+    if (first_ns >= 95 * NS_PER_MS && second_ns >= 95 * NS_PER_MS && second_ns < 170 * NS_PER_MS)
+        return 0;
+    fprintf(stderr, "%lld and %lld ms of 100 each\n", (long long)(first_ns / NS_PER_MS),
+            (long long)(second_ns / NS_PER_MS));
+    return -1;
+}
+
+static void time_at_work_is_that_of_the_operation(void **state)
+{
+    (void)state;
+    setenv("FAKE_CUDA_COST", "AllReduce:100000", 1);
+    struct nccl_job job = {.body = time_of_two};
+    assert_int_equal(nccl_job_run(&job, 2), 0);
+    unsetenv("FAKE_CUDA_COST");
+}
+
+/* Operations that differ in one property are told apart by the hash that ranks compare. */
+static int hashes(struct nccl_rank *r, struct nccl_job *job)
+{
+    static const struct comm_op ops[] = {
+        {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .reduction = REDUCE_SUM, .count = 4},
+        {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .reduction = REDUCE_AVERAGE, .count = 4},
+        {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .reduction = REDUCE_SUM, .count = 3},
+        {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_I32, .reduction = REDUCE_SUM, .count = 4},
+        {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .reduction = REDUCE_SUM, .count = 4, .tag = 1},
+        {.kind = COMM_ALL_TO_ALL, .dtype = DTYPE_F32, .count = 4},
+        {.kind = COMM_BROADCAST, .dtype = DTYPE_F32, .root = 0, .count = 4},
+        {.kind = COMM_BROADCAST, .dtype = DTYPE_F32, .root = 1, .count = 4}};
+    enum { OPS = sizeof ops / sizeof *ops };
+    uint64_t seen[OPS] = {0};
+    struct muster_error err = {0};
+    (void)job;
+    for (int i = 0; i < OPS; i++) {
+        struct comm *comm = comm_nccl()->split(r->comm, 0, r->rank, "hash", &err);
+        float *values = r->arena.base;
+        if (!comm || nccl_do(r, comm, &ops[i], values, values + 64, &err))
+            return nccl_complain(r, "hash", err.text);
+        seen[i] = nccl_comm_of(comm)->chain;
+        comm_nccl()->destroy(comm);
+        for (int other = 0; other < i; other++)
+            if (seen[i] == seen[other])
+                return nccl_complain(r, "hash", comm_kind_name(ops[i].kind));
+    }
+    return 0;
+}
+
+static void every_property_is_in_the_hash(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = hashes};
+    assert_int_equal(nccl_job_run(&job, 2), 0);
+}
+
+/* The next operation of the family waits for none of a comm that has gone. */
+static int goes_on_without_a_part(struct nccl_rank *r, struct nccl_job *job)
+{
+    static const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 8};
+    struct muster_error err = {0};
+    (void)job;
+    struct comm *part = comm_nccl()->split(r->comm, 0, r->rank, "part", &err);
+    float *values = r->arena.base;
+    if (!part || comm_nccl()->issue(part, &op, values, values, r->other, &err) ||
+        nccl_sync(r, r->other, &err))
+        return nccl_complain(r, "part", err.text);
+    comm_nccl()->destroy(part);
+    return nccl_do(r, r->comm, &op, values, values, &err) ? nccl_complain(r, "after the part", err.text) : 0;
+}
+
+static void operations_go_on_after_a_part_has_gone(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = goes_on_without_a_part};
+    assert_int_equal(nccl_job_run(&job, 2), 0);
+}
+
+static void *abort_soon(void *argument)
+{
+    clock_sleep_until(instant_add(clock_now(NULL), 15 * NS_PER_MS));
+    comm_nccl()->abort(argument);
+    return NULL;
+}
+
+/* The thread that watches never takes a communicator away from a call that is inside of it. */
+static int is_aborted_while_it_issues(struct nccl_rank *r, struct nccl_job *job)
+{
+    static const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 8};
+    struct muster_error err = {0};
+    pthread_t thread;
+    float *values = r->arena.base;
+    (void)job;
+    if (pthread_create(&thread, NULL, abort_soon, r->comm))
+        return -1;
+    int failed = 0;
+    for (int i = 0; i < 50 && !failed; i++)
+        failed = comm_nccl()->issue(r->comm, &op, values, values, r->stream, &err);
+    (void)pthread_join(thread, NULL);
+    return failed ? 0 : nccl_complain(r, "aborted", "it goes on");
+}
+
+static void an_abort_waits_for_the_call_that_is_inside(void **state)
+{
+    (void)state;
+    setenv("FAKE_NCCL_LINGER", "10", 1);
+    struct nccl_job job = {.body = is_aborted_while_it_issues};
+    assert_int_equal(nccl_job_run(&job, 1), 0);
+    unsetenv("FAKE_NCCL_LINGER");
 }
 
 static int no_communicator_is_left(void **state)
@@ -423,7 +598,12 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(pinned_memory_is_read_in_the_streams_order, no_communicator_is_left),
         cmocka_unit_test_teardown(parts_have_their_own_ranks, no_communicator_is_left),
         cmocka_unit_test_teardown(the_schedule_is_the_order_on_the_device, no_communicator_is_left),
-        cmocka_unit_test_teardown(arenas_are_registered_and_let_go, no_communicator_is_left),
+        cmocka_unit_test_teardown(two_streams_share_a_comm, no_communicator_is_left),
+        cmocka_unit_test_teardown(sizes_just_below_a_power_of_two, no_communicator_is_left),
+        cmocka_unit_test_teardown(time_at_work_is_that_of_the_operation, no_communicator_is_left),
+        cmocka_unit_test_teardown(every_property_is_in_the_hash, no_communicator_is_left),
+        cmocka_unit_test_teardown(operations_go_on_after_a_part_has_gone, no_communicator_is_left),
+        cmocka_unit_test_teardown(an_abort_waits_for_the_call_that_is_inside, no_communicator_is_left),
     };
     setenv("FAKE_CUDA_DEVICES", "4", 0); /* one for each rank */
     return cmocka_run_group_tests(tests, NULL, NULL);

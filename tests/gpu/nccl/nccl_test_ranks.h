@@ -100,15 +100,15 @@ static inline int nccl_get(void *to, const void *from, size_t bytes)
     return bytes && cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost) != cudaSuccess ? -1 : 0;
 }
 
-/* How many communicators were neither destroyed nor aborted or were used after that; printed where there are
- * any.
+/* How many communicators were neither destroyed nor aborted, were used after that or before they were ready;
+ * printed where there are any.
  */
 static inline int nccl_test_left(void)
 {
-    static const char *const counts[] = {"fake_nccl_living", "fake_nccl_dead_uses"};
+    static const char *const counts[] = {"fake_nccl_living", "fake_nccl_dead_uses", "fake_nccl_early_uses"};
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
     int left = 0;
-    for (int i = 0; library && i < 2; i++) {
+    for (int i = 0; library && i < 3; i++) {
         int (*count)(void) = (int (*)(void))(uintptr_t)dlsym(library, counts[i]);
         const int found = count ? count() : 0;
         if (found)

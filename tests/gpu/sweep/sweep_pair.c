@@ -47,7 +47,6 @@ int sweep_load(void)
     setenv("FAKE_CUDA_DEVICES", "2", 1);
     setenv("OMP_NUM_THREADS", "1", 1);
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
-    setenv("MUSTER_NCCL_REGISTER", "1", 1);
     setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("WORLD_SIZE", "2", 1);

@@ -484,7 +484,7 @@ class Nccl(Cuda):
         cause = json.loads(next((self.path / "agent").glob("*/failure.json")).read_text())["first_cause"]
         self.assertRegex(cause["message"], r"\w+ #\d+ \(\w+ of \d+ \w+( by \w+)?\) of comm \S+ waited 2.0 s on rank \d; every rank has issued it")
         both = cause["traceback"] + result.output
-        self.assertIn("comm of axis shard, gather: issued #", cause["traceback"])
+        self.assertIn("comm of axis shard, gather, reduce, between steps: issued #", cause["traceback"])
         self.assertRegex(cause["traceback"], r"under way on the device: .*all_reduce.* of stream reduce")
         self.assertRegex(cause["traceback"], r"stream reduce has begun operation \d+ of \d+ last, all_reduce")
         place = re.search(r"compute has begun operation (\d+) of (\d+) last, copy\n", cause["traceback"])
