@@ -195,11 +195,12 @@ struct kernels_linear {
 };
 
 struct kernels {
-    uint32_t abi, size; /* KERNELS_ABI and sizeof(struct kernels) of the library that filled it */
-    const char *name;   /* "cpu-avx2", "ref-f64" */
-    enum dtype dtype;   /* real */
-    int row_multiple;   /* rows of a matrix whose distance is free are best so many elements apart, or a
-                           multiple of that: kernels_row; at least 1 */
+    uint32_t abi, size;  /* KERNELS_ABI and sizeof(struct kernels) of the library that filled it */
+    const char *name;    /* "cpu-avx2", "ref-f64" */
+    int64_t chunk_bytes; /* of values that a layer forms in chunks, logits above all; 0: 64 MiB */
+    enum dtype dtype;    /* real */
+    int row_multiple;    /* rows of a matrix whose distance is free are best so many elements apart, or a
+                            multiple of that: kernels_row; at least 1 */
 
     /* A product and an activation as one; NULL: the table has no such thing, and their own slots are called.
      * pre (N,OC) = in (N,C) weight (OC,C)^T + bias (OC), out (N,OC) = f(pre) of the activation `kind`; bias

@@ -29,9 +29,14 @@ const struct muster_error *rank_file_copy_error(const struct rank_file *file);
  * returned; NULL: the file makes its own. */
 void rank_file_stage(struct rank_file *file, char *staging, char *copy_staging);
 void rank_file_destroy(struct rank_file *file); /* accepts NULL; after rank_file_write has returned */
+/* Between steps, where trainer_part_address gives no addresses: copies the rank's elements to pinned memory
+ * of the file's, which stays for the next checkpoint. 1: copied; any thread may write the file, and no step
+ * waits for it. 0: there is no memory for it (err has the reason): the file is written on the trainer's
+ * thread. -1: the run has failed. */
+int rank_file_take(struct rank_file *file, struct muster_error *err);
 /* Writes and syncs the file in the folder, which must exist. Runs on any thread where trainer_part_address
- * gives addresses, else on the trainer's thread. Call it once. After an error rank_file_wait waits for no
- * group. */
+ * gives addresses or rank_file_take has copied, else on the trainer's thread. Call it once. After an error
+ * rank_file_wait waits for no group. */
 int rank_file_write(struct rank_file *file, struct muster_error *err);
 /* In place of rank_file_write, if there is no folder: rank_file_wait then waits for no group. */
 void rank_file_release(struct rank_file *file);

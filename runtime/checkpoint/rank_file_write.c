@@ -18,6 +18,7 @@ struct run {
     int place;            /* place of its group in the order of writing */
     struct buffer crc;    /* "FIRST " and the checksums */
     int64_t in_head;      /* offset of this text in the head */
+    int64_t in_taken;     /* offset of its elements in the copy */
 };
 
 struct rank_file {
@@ -33,7 +34,9 @@ struct rank_file {
     struct buffer head;     /* the file up to its first tensor */
     _Atomic(int64_t) bytes; /* bytes so far; read while another thread writes */
     char *slice;            /* buffer for elements if the host cannot read the device's memory; else NULL */
-    char *copy_path;        /* NULL: no copy */
+    struct device_arena taken;    /* copies of all runs' elements, pinned; base NULL: none were made yet */
+    bool is_taken;                /* of the present state */
+    char *copy_path;              /* NULL: no copy */
     char *staging, *copy_staging; /* the caller's; NULL: none */
     /* fields that rank_file_write uses */
     struct disk_file *disk, *copy;
@@ -231,6 +234,7 @@ int rank_file_renew(struct rank_file *f, const char *folder, int rank, struct mu
     mem_free(f->path);
     mem_free(take_pointer(&f->copy_path));
     f->path = path;
+    f->is_taken = false;
     f->staging = f->copy_staging = NULL;
     f->copy_err = (struct muster_error){0};
     f->block = f->copy_block = NULL;
@@ -270,6 +274,7 @@ void rank_file_destroy(struct rank_file *f)
     mem_free(f->runs);
     mem_free((void *)f->metadata);
     mem_free(f->order);
+    trainer_unpin(f->trainer, &f->taken);
     mem_free(f->slice);
     mem_free(f->copy_path);
     mem_free(f->path);
@@ -348,7 +353,8 @@ static int write_run(struct rank_file *f, struct run *run, struct muster_error *
     size_t digits = strcspn(run->crc.data, " ") + 1;
     for (int64_t done = 0; done < run->count; done += chunk, digits += 8) {
         int64_t count = run->count - done < chunk ? run->count - done : chunk;
-        const char *from = trainer_part_address(f->trainer, &run->part, run->first + done);
+        const char *from = f->is_taken ? (const char *)f->taken.base + run->in_taken + done * size
+                                       : trainer_part_address(f->trainer, &run->part, run->first + done);
         char text[16];
         uint32_t crc = 0;
         if (atomic_load(&f->cancelled))
@@ -374,6 +380,38 @@ static void tell_copied(struct rank_file *f, int place)
         return;
     atomic_store(&f->copied.value, (uint32_t)place);
     futex_wake(&f->copied, FUTEX_PRIVATE);
+}
+
+enum { TAKEN_ALIGNMENT = 64 };
+
+static int64_t lay_out_taken(struct rank_file *f)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < f->count; i++) {
+        f->runs[i].in_taken = bytes;
+        bytes += f->runs[i].count * dtype_size(f->runs[i].part.dtype);
+        bytes = (bytes + TAKEN_ALIGNMENT - 1) / TAKEN_ALIGNMENT * TAKEN_ALIGNMENT;
+    }
+    return bytes;
+}
+
+int rank_file_take(struct rank_file *f, struct muster_error *err)
+{
+    const int64_t bytes = lay_out_taken(f);
+    if (!f->count)
+        return 1;
+    if (!f->taken.base && trainer_pin(f->trainer, bytes, &f->taken, err) < 0)
+        return err->code == MUSTER_E_NOMEM ? 0 : -1;
+    for (int i = 0; i < f->count; i++) {
+        const struct run *run = &f->runs[i];
+        if (trainer_fetch(f->trainer, &run->part, run->first, run->count,
+                          (char *)f->taken.base + run->in_taken, err) < 0)
+            return -1;
+    }
+    if (trainer_fetched(f->trainer, err) < 0)
+        return -1;
+    f->is_taken = true;
+    return 1;
 }
 
 static int write_runs(struct rank_file *f, struct muster_error *err)

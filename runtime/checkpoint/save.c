@@ -337,11 +337,17 @@ static void wait_for_group(void *context, int group)
     rank_file_wait(w->file, group);
 }
 
-/* Whether the thread can write the state: if the host cannot read the trainer's memory, the caller writes it
- * at once. */
-static bool reads_behind(const struct checkpoint_writer *w)
+/* Whether the thread can write the state: if the host cannot read the trainer's memory, it is copied now.
+ * Without memory for that the caller writes it at once. */
+static bool reads_behind(struct checkpoint_writer *w)
 {
-    return w->state != SAVE_WRITE || trainer_host_reads(w->save.trainer);
+    struct muster_error why = {0};
+    if (w->state != SAVE_WRITE || trainer_host_reads(w->save.trainer))
+        return true;
+    const int taken = rank_file_take(w->file, &why);
+    if (taken < 0)
+        w->err = why; /* the run has failed, and the caller's write does, too */
+    return taken > 0;
 }
 
 static void start_work(struct checkpoint_writer *w)
@@ -359,7 +365,7 @@ static void start_work(struct checkpoint_writer *w)
         job->at_once = true;
         return;
     }
-    if (w->state == SAVE_WRITE)
+    if (w->state == SAVE_WRITE && trainer_host_reads(w->save.trainer))
         trainer_set_guard(w->save.trainer, wait_for_group, w);
     const int failed = hand_order(w);
     if (failed) {

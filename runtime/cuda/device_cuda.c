@@ -177,6 +177,7 @@ const struct device_ops *device_cuda(void)
         .close = cuda_close,
         .kernels = cuda_kernels,
         .memory_available = cuda_memory_available,
+        .memory_kept = cuda_memory_kept,
         .sync_errors = cuda_sync_errors,
         .tf32 = cuda_tf32,
         .arena_create = cuda_arena_create,

@@ -167,6 +167,9 @@ int cuda_arena_create(struct device *device, enum memory_class memory, int64_t b
                       struct device_arena *arena, struct muster_error *err);
 void cuda_arena_destroy(struct device *device, struct device_arena *arena);
 int64_t cuda_memory_available(struct device *device);
+#define CUDA_KEPT_FOR_PRODUCTS ((int64_t)128 << 20)
+#define CUDA_KEPT_FOR_NCCL     ((int64_t)512 << 20)
+int64_t cuda_memory_kept(struct device *device, bool comm);
 int cuda_stream_copy(struct device_stream *stream, void *to, const void *from, int64_t bytes);
 int cuda_stream_fill(struct device_stream *stream, void *to, int byte, int64_t bytes);
 int cuda_bounces_open(struct device *device, struct muster_error *err);

@@ -8,6 +8,7 @@
 #include "proto/base/error.h"
 #include "runtime/cuda/cuda_query.h"
 #include "runtime/cuda/device_cuda.h"
+#include "runtime/cuda/products.h"
 
 static bool on_host(enum memory_class memory)
 {
@@ -29,6 +30,14 @@ int64_t cuda_memory_available(struct device *device)
     size_t free_bytes, all;
     find_free(device, &free_bytes, &all);
     return (int64_t)free_bytes;
+}
+
+/* Workspace, kernels and graphs of products; NCCL's buffers and channels. An allowance: no GPU has shown it.
+ */
+int64_t cuda_memory_kept(struct device *device, bool comm)
+{
+    (void)device;
+    return CUDA_PRODUCTS_WORKSPACE + CUDA_KEPT_FOR_PRODUCTS + (comm ? CUDA_KEPT_FOR_NCCL : 0);
 }
 
 static int cuda_no_memory(struct device *device, enum memory_class memory, int64_t bytes,

@@ -374,11 +374,15 @@ static void enqueue_average(void *mean, const void *param, double decay, int64_t
  * kernels may take 16 bytes at a time. */
 enum { CUDA_ROW_MULTIPLE = 32 };
 
+/* A head's weight gradient is read and written once a chunk: few of them. */
+enum { CUDA_CHUNK_BYTES = 512 << 20 };
+
 /* attend_...: where tf32 is not the products' own affair. */
 #define KERNELS_CUDA_TABLE(table_name, attend_forward, attend_backward)                                      \
     {                                                                                                        \
         .abi = KERNELS_ABI, .size = sizeof(struct kernels), .name = (table_name), .dtype = DTYPE_F32,        \
-        .row_multiple = CUDA_ROW_MULTIPLE, .linear_activation_forward = enqueue_linear_activation_forward,   \
+        .row_multiple = CUDA_ROW_MULTIPLE, .chunk_bytes = CUDA_CHUNK_BYTES,                                  \
+        .linear_activation_forward = enqueue_linear_activation_forward,                                      \
         .linear_backward_activation = enqueue_linear_backward_activation,                                    \
         .linear_forward = enqueue_linear_forward, .linear_backward_input = enqueue_linear_backward_input,    \
         .linear_backward_weight = enqueue_linear_backward_weight,                                            \

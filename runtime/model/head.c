@@ -29,7 +29,8 @@ static struct head head_of(const struct operation_call *c)
         .kernels = c->context->kernels, .C = c->in_width[0], .V = (int)c->settings->vocabulary};
     head.row = kernels_row(head.kernels, head.V);
     head.cap = c->settings->cap;
-    head.chunk = head_rows(c->rows, head.row, head.kernels->dtype, c->context->chunk_bytes);
+    head.chunk = head_rows(c->rows, head.row, head.kernels->dtype,
+                           c->context->chunk_bytes ? c->context->chunk_bytes : head.kernels->chunk_bytes);
     head.logits = c->work;
     const int64_t bytes = (int64_t)head.chunk * head.row * dtype_size(head.kernels->dtype);
     if (head.logits && head.cap > 0)

@@ -6,7 +6,7 @@
 #include "runtime/plan/model.h"
 
 /* Rows of logits, `row` elements apart, that are formed at a time: so many that a chunk stays below
- * chunk_bytes (0: 64 MB), but at least one. */
+ * chunk_bytes (0: 64 MiB), but at least one. */
 int head_rows(int rows, int row, enum dtype dtype, int64_t chunk_bytes);
 /* n logits become cap tanh(logit / cap); uncapped gets logit / cap, NULL: it is not kept. */
 void head_cap(const struct kernels *kernels, void *logits, void *uncapped, double cap, int64_t n,

@@ -115,9 +115,10 @@ static int list_changes(const struct model *model, const struct plan *plan, stru
     }
     if (o->prefetch_forward > 1 || o->prefetch_backward > 1)
         (void)add_change(changes, &count, (struct change){CHANGE_PREFETCH, 1, 0, "training.prefetch: 1"});
-    const int64_t chunk = o->chunk_bytes ? o->chunk_bytes : 64 << 20;
-    /* Chunks below 64 MB make products smaller, which still have many rows. */
-    for (int mb = 32; mb >= 8; mb /= 2) {
+    const int64_t own = o->kernels && o->kernels->chunk_bytes ? o->kernels->chunk_bytes : 64 << 20;
+    const int64_t chunk = o->chunk_bytes ? o->chunk_bytes : own;
+    /* Smaller chunks make products smaller, which still have many rows. */
+    for (int mb = 256; mb >= 8; mb /= 2) {
         if (mb << 20 >= chunk)
             continue;
         struct change change = {.kind = CHANGE_CHUNK, .value = mb << 20};

@@ -85,14 +85,21 @@ static int check_memory(const struct trainer *trainer, const struct trainer_opti
 {
     int sharing = options->local_world_size > 0 ? options->local_world_size : 1;
     const bool host = trainer->ops->host_memory; /* a device has its own memory, of which the rank gets all */
+    char kept_text[32], free_text[96];
+    const bool own_comm = options->comm && options->world_size > 1 && !strcmp(options->comm->name, "nccl");
+    const int64_t kept = trainer->ops->memory_kept ? trainer->ops->memory_kept(trainer->device, own_comm) : 0;
     int64_t machine = trainer->ops->memory_available(trainer->device) / (host ? sharing : 1),
             limit = options->memory_limit;
+    if (machine > 0 && kept)
+        machine = machine > kept ? machine - kept : 1; /* none, which is known */
+    (void)snprintf(free_text, sizeof free_text, "is what the device has free next to %s for its libraries",
+                   text_format_bytes(kept_text, sizeof kept_text, kept)); /* fits */
     bool by_user = limit > 0 && (machine <= 0 || limit <= machine);
     int64_t available = by_user ? limit : machine;
     if (available <= 0 || !plan_fits(trainer->model, &trainer->plan, available,
                                      by_user ? "is the memory limit"
                                      : host  ? "is what this machine has for it"
-                                             : "is what the device has free",
+                                             : free_text,
                                      err))
         return 0;
     if (err && !by_user && (!host || plan_bytes(&trainer->plan) <= host_memory_total() / sharing))

@@ -210,6 +210,14 @@ int trainer_read_part(struct trainer *trainer, const struct trainer_part *part, 
                       void *out, struct muster_error *err);
 int trainer_write_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
                        const void *values, struct muster_error *err);
+/* Where the host does not read the device's memory: parts are copied to pinned memory between steps, and read
+ * from there while steps run. trainer_pin allocates it; the arena is freed before the trainer. trainer_fetch
+ * enqueues the copy of a part's elements into it, trainer_fetched waits for all copies. */
+int trainer_pin(struct trainer *trainer, int64_t bytes, struct device_arena *arena, struct muster_error *err);
+void trainer_unpin(struct trainer *trainer, struct device_arena *arena); /* accepts an arena of nothing */
+int trainer_fetch(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
+                  void *pinned, struct muster_error *err);
+int trainer_fetched(struct trainer *trainer, struct muster_error *err);
 /* Whether trainer_part_address gives addresses. */
 bool trainer_host_reads(const struct trainer *trainer);
 /* Address from which the host reads the part, from element `first` on, while no group is stepped; NULL: the

@@ -223,6 +223,41 @@ static int move_part(struct trainer *trainer, const struct trainer_part *part, i
                : 0;
 }
 
+int trainer_pin(struct trainer *trainer, int64_t bytes, struct device_arena *arena, struct muster_error *err)
+{
+    return trainer->ops->arena_create(trainer->device, MEMORY_PINNED, bytes, arena, err);
+}
+
+void trainer_unpin(struct trainer *trainer, struct device_arena *arena)
+{
+    if (arena->base)
+        trainer->ops->arena_destroy(trainer->device, arena);
+}
+
+int trainer_fetch(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
+                  void *pinned, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    const int64_t size = dtype_size(part->dtype);
+    const char *at = executor_address(&trainer->parts, part->entry, (part->at + first - part->first) * size);
+    if (trainer_usable(trainer, e))
+        return -1;
+    if (!trainer->ops->copy(trainer->streams[STREAM_COMPUTE], pinned, at, count * size))
+        return 0;
+    (void)executor_refused(trainer->ops, trainer->device, e); /* -1, as trainer_break */
+    return trainer_break(trainer, e, "copying the training state");
+}
+
+int trainer_fetched(struct trainer *trainer, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    return trainer->ops->sync(trainer->streams[STREAM_COMPUTE], INSTANT_NEVER, e)
+               ? trainer_break(trainer, e, "copying the training state")
+               : 0;
+}
+
 int trainer_read_part(struct trainer *trainer, const struct trainer_part *part, int64_t first, int64_t count,
                       void *out, struct muster_error *err)
 {

@@ -104,7 +104,8 @@ int progress_line(const struct progress *p, const struct progress_step *step, st
         buffer_printf(out, "wire %lld B, error %.3f  ", (long long)step->wire_bytes, step->compression_error);
     buffer_printf(out, "mem %s planned", text_format_bytes(planned, sizeof planned, p->planned_bytes));
     if (step->resident_bytes > 0)
-        buffer_printf(out, ", %s used", text_format_bytes(used, sizeof used, step->resident_bytes));
+        buffer_printf(out, p->on_device ? ", %s used on the host" : ", %s used",
+                      text_format_bytes(used, sizeof used, step->resident_bytes));
     progress_gpu(step, out);
     buffer_text(out, "  eta ");
     duration(out, p->step_ns * 1e-9 * (double)(p->steps - p->done));

@@ -17,6 +17,7 @@ struct progress {
     int64_t done;            /* steps that are done */
     int64_t tokens_per_step; /* tokens (or samples of `unit`) over all ranks */
     int64_t planned_bytes;   /* size of this rank's arenas */
+    bool on_device;          /* most of them are a device's memory, not the host's */
     double step_ns;          /* smoothed time of a step; 0 before the first */
     double step_flops;       /* operations of this rank's products in a step; 0: not known */
     double peak_flops;       /* operations of this rank in a second at best; 0: not known */

@@ -72,6 +72,7 @@ static int begin_progress(struct run *run, struct muster_error *err)
         .done = state.steps,
         .tokens_per_step = c->global_batch * (varies ? 1 : c->sequence_length),
         .planned_bytes = state.planned_bytes,
+        .on_device = strcmp(muster_trainer_device(run->trainer, NULL), "cpu") != 0,
         .limit_ns = limit_s * (double)NS_PER_S,
         .step_flops = varies ? 0 : state.step_flops, /* as many positions as the texts of a step have */
         .peak_flops = state.peak_flops,

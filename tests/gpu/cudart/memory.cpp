@@ -101,6 +101,7 @@ static size_t device_bytes()
 /* All bits set, to be mapped as often as it is wanted: of an arena of megabytes a small test touches little, and
  * pages that it does not touch cost nothing. Made before a program forks its ranks. -1: there is no such file. */
 static const size_t SET_BYTES = 1 << 20;
+static const size_t SPARSE_BYTES = (size_t)1 << 32; /* blocks from here on are full of zeroes instead */
 static int set_file = -1;
 __attribute__((constructor)) static void make_set_file()
 {
@@ -115,6 +116,8 @@ __attribute__((constructor)) static void make_set_file()
 /* [p, p + bytes) is there, all bits set. */
 static bool map_set(char *p, size_t bytes, enum fake_memory kind)
 {
+    if (SETS_PAGES && bytes >= SPARSE_BYTES && kind == FAKE_MEMORY_DEVICE)
+        return mprotect(p, bytes, PROT_READ | PROT_WRITE) == 0;
     const bool large = SETS_PAGES && bytes >= SET_BYTES;
     const int file = large && kind == FAKE_MEMORY_DEVICE ? set_file : -1;
     if (file < 0) {

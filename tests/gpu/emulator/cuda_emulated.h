@@ -36,6 +36,8 @@ const uint64_t *emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, co
 int emu_block(int value, const char *file, int line);
 /* The launch's dynamic shared memory. */
 void *emu_dynamic_shared(void);
+/* A grid's limit, or that of EMU_GRID_LIMIT where it is lower; INT32_MAX is none. */
+int64_t emu_grid_limit(int64_t limit);
 /* The function of each thread of a grid. (Not std::function: its header took half of the time of compiling a
  * kernel.) */
 struct emu_body {

@@ -34,6 +34,12 @@ static void order_of_environment(struct emu_launch_call *call)
     }
 }
 
+int64_t emu_grid_limit(int64_t limit)
+{
+    const char *lower = getenv("EMU_GRID_LIMIT");
+    return lower && limit < INT32_MAX && atoll(lower) < limit ? atoll(lower) : limit;
+}
+
 /* Limits that all of compute capabilities 7.5 to 9.0 share. */
 static bool refused(dim3 grid, dim3 block, size_t shared)
 {

@@ -256,6 +256,9 @@ FAKE_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclU
         return ncclInvalidArgument;
     if (sscanf(id.internal, "fake-nccl %d %d", &pid, &fd) != 2)
         return fake_refuse_call(NULL, ncclInvalidArgument, "rank %d: that is no unique id", rank);
+    const char *show = getenv("FAKE_NCCL_SHOW");
+    if (show)
+        (void)fprintf(stderr, "fake NCCL: %s is %s\n", show, getenv(show) ? getenv(show) : "not set");
     be_late(rank);
     struct fake_shared *shared = fake_shared_map(pid, fd);
     if (!shared)

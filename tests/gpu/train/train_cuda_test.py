@@ -192,6 +192,33 @@ class Learns(Cuda):
         self.assertEqual(one, other)
 
 
+class Behind(Cuda):
+    """Checkpoints: the device's memory is copied between steps, and written while steps run."""
+
+    @needs_fakes
+    def test_a_checkpoint_is_written_behind_steps(self):
+        self.wrapper = ("env", f"LD_PRELOAD={BUILD / 'tests' / 'slow_writes.so'}", "SLOW_WRITES_MS=500")
+        output = self.learns(f"training.checkpoint_dir={self.path / 'checkpoints'}", "training.checkpoint_every=30", "training.steps=59", "training.global_batch=2").output
+        waited = {int(step): float(seconds) for step, seconds in re.findall(r"checkpoint .*/step-(\d+): .* of which training waited ([\d.]+) s", output)}
+        self.assertGreater(waited[59], 0.45, output)  # the run's end waits for its last one
+        self.assertLess(waited[30], 0.3, output)
+
+    def test_it_is_whole_and_memory_for_it_may_be_missing(self):
+        models = set()
+        for name, environment in ("one", {}), ("two", {"FAKE_CUDA_FAIL": "cudaHostAlloc:5"}):
+            folder = self.path / name
+            sets = (f"training.checkpoint_dir={folder}", "training.checkpoint_every=2", "training.steps=6", f"training.output={self.path / 'model'}")
+            self.learns(*sets, **environment)
+            wanted = self.model()
+            for step in sorted(folder.glob("step-*"), key=lambda path: int(path.name.split("-")[1]))[1:]:
+                subprocess.run(["rm", "-rf", str(step)], check=True)
+            again = self.learns(*sets, device="cuda")
+            self.assertIn("resumed from step 2", again.output)
+            self.assertEqual(self.model(), wanted)
+            models.add(wanted)
+        self.assertEqual(len(models), 1)
+
+
 class Moves(Cuda):
     def test_a_checkpoint_goes_from_one_device_to_the_other(self):
         wanted = self.learns("training.steps=6", device="cpu").losses
@@ -254,6 +281,18 @@ class Memory(Cuda):
                     self.assertIn("a plan of training.device: cuda (plan with cpu for the CPU's sizes)", done.stderr)
                 else:
                     self.assertEqual(json.loads(done.stdout)["bytes"], run.planned, (device, done.stderr))
+
+    @needs_fakes
+    def test_room_is_left_for_libraries(self):
+        planned = self.learns().planned
+        for memory, ranks, fits in ((planned + (64 << 20), 1, False), (planned + (170 << 20), 1, True), (planned + (170 << 20), 2, False)):
+            self.comm = "nccl" if ranks > 1 else "host"
+            result = self.train(ranks=ranks, FAKE_CUDA_MEMORY=memory)
+            self.assertEqual(result.status == 0, fits, result.output)
+            if not fits:
+                self.assertRegex(result.output, r"is what the device has free next to \S+ MB for its libraries")
+            else:
+                self.assertIn("used on the host", result.output)
 
     @needs_fakes
     def test_nothing_is_allocated_after_the_second_step(self):
@@ -416,6 +455,40 @@ class Nccl(Cuda):
         if FULL:
             for ranks in 2, 4:
                 self.four_layers(ranks, ("FULL_SHARD", "SHARD_GRAD_OP") + (("HYBRID_SHARD",) if ranks == 4 else ()), self.types)
+
+    def alone(self, ranks=2, **environment):
+        """Under another launcher: the variables of torchrun, and no store of an agent's."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_ROUND", "NCCL_"))}
+        variables.update({"MUSTER_CUDA_MODULE": str(FAKES / "libmuster_cuda.so"), "LD_LIBRARY_PATH": str(FAKES), "OMP_NUM_THREADS": "1", "FAKE_CUDA_DEVICES": str(ranks),
+                          "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), **environment})
+        started = [subprocess.Popen([str(TRAIN), str(self.path / "config.yaml"), "--device=cuda", "--comm=nccl", "--set", f"logging.dir={self.path / 'logs'}"], text=True, cwd=self.path,
+                                    env={**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for rank in range(ranks)]
+        outputs = [process.communicate(timeout=LIMIT)[0] for process in started]
+        self.assertEqual([process.returncode for process in started], [0] * ranks, outputs)
+        return outputs
+
+    def test_its_variables_are_decided_without_our_launcher(self):
+        shown = {"FAKE_NCCL_SHOW": "NCCL_DEBUG"}  # set on every machine
+        outputs = self.alone(**shown)
+        self.assertEqual(outputs[0].count("NCCL: NCCL_DEBUG=WARN: "), 1, outputs[0])
+        self.assertNotIn("NCCL: NCCL_DEBUG=WARN: ", outputs[1])  # rank 0 prints
+        for output in outputs:
+            self.assertIn("fake NCCL: NCCL_DEBUG is WARN", output)
+            self.assertNotIn("GLOO", output)
+        for environment, value in (({"NCCL_DEBUG": "INFO"}, "INFO"), ({"MUSTER_NCCL_TUNE": "off"}, "not set"), ({"MUSTER_ROUND": "0"}, "not set")):
+            with self.subTest(value, **environment):
+                outputs = self.alone(**shown, **environment)
+                self.assertNotRegex(outputs[0], r"(?m)^NCCL: ")
+                self.assertIn(f"fake NCCL: NCCL_DEBUG is {value}", outputs[1])
+
+    def test_one_communicator_for_all_streams(self):
+        for ranks, sets, made in (2, (), 1), (4, ("training.strategy=HYBRID_SHARD", "training.replicas=2"), 3):
+            self.learns(*sets, ranks=ranks, FAKE_CUDA_COUNT=self.path / "count-%r")
+            counts = dict(line.split() for line in (self.path / "count-0").read_text().splitlines())
+            self.assertEqual(int(counts["ncclCommInitRankConfig"]) + int(counts.get("ncclCommSplit", 0)), made)
 
     def test_auto_takes_it(self):
         self.comm = "auto"

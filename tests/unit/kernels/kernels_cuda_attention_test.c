@@ -5,6 +5,8 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "kernels/cuda/geometry.h"
 #include "proto/base/mem.h"
@@ -163,19 +165,61 @@ static void large_attention_matches(void **state)
                                   packed_attention(shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3]));
 }
 
-int main(void)
+/* Forward and backward of packed rows, every result NaN before. */
+static void attend(const struct kernels *table, const struct attention *a, const float *qkv,
+                   const float *dout, float *results[3])
+{
+    const size_t n = (size_t)a->B * a->T * a->heads * a->head_size, lse_n = (size_t)a->B * a->heads * a->T;
+    const int beta[3] = {0, 0, 0}, C = a->heads * a->head_size;
+    scope_memory float *work = floats_new(table->attention_work(a) / sizeof(float), FILL_UNIT);
+    memset(results[0], 0xff, n * sizeof(float));
+    memset(results[1], 0xff, lse_n * sizeof(float));
+    memset(results[2], 0xff, 3 * n * sizeof(float));
+    table->attention_forward(results[0], results[1], qkv, qkv + C, qkv + 2 * C, a, work, NULL);
+    table->attention_backward(results[2], results[2] + C, results[2] + 2 * C, dout, qkv, qkv + C, qkv + 2 * C,
+                              results[0], results[1], a, beta, work, NULL);
+}
+
+/* A grid of three blocks has the results of a larger one. */
+static void few_blocks_do_all_work(void **state)
+{
+    const struct attention a = packed_attention(2, 70, 24, 3);
+    const size_t n = (size_t)a.B * a.T * 24, sizes[3] = {n, (size_t)a.B * a.heads * a.T, 3 * n};
+    scope_memory float *qkv = floats_new(3 * n, FILL_UNIT), *dout = floats_new(n, FILL_UNIT);
+    (void)state;
+    EACH_TABLE (table) {
+        float *whole[3], *few[3];
+        for (int i = 0; i < 3; i++) {
+            whole[i] = floats_new(sizes[i], FILL_UNIT);
+            few[i] = floats_new(sizes[i], FILL_UNIT);
+        }
+        attend(table, &a, qkv, dout, whole);
+        setenv("EMU_GRID_LIMIT", "3", 1); /* of no effect on a GPU */
+        attend(table, &a, qkv, dout, few);
+        unsetenv("EMU_GRID_LIMIT");
+        for (int i = 0; i < 3; i++) {
+            assert_memory_equal(whole[i], few[i], sizes[i] * sizeof(float));
+            kernels_scope_free(&whole[i]);
+            kernels_scope_free(&few[i]);
+        }
+    }
+}
+
+/* kernels_cuda_attention_test [TEST] */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_attention_matches),
-        cmocka_unit_test(grouped_attention_matches),
-        cmocka_unit_test(unseen_keys_are_not_read),
-        cmocka_unit_test(large_attention_matches),
+        cmocka_unit_test(packed_attention_matches), cmocka_unit_test(grouped_attention_matches),
+        cmocka_unit_test(unseen_keys_are_not_read), cmocka_unit_test(large_attention_matches),
+        cmocka_unit_test(few_blocks_do_all_work),
     };
     const char *missing = gpu_missing();
     if (missing) {
         printf("skipped: no GPU: %s\n", missing);
         return 77;
     }
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     kernels_test_begin(1);
     return cmocka_run_group_tests(tests, NULL, NULL) > 0;
 }

@@ -97,8 +97,9 @@ static void check_layernorm_backward(int N, int C, int beta_in, int beta, enum k
 
 static void layernorm_matches(void **state)
 {
-    static const int shapes[][2] = {{0, 4},   {1, 1},   {1, 2},    {2, 31},    {7, 32},    {8, 33},
-                                    {9, 255}, {65, 64}, {257, 96}, {1025, 40}, {129, 257}, {3, 1600}};
+    static const int shapes[][2] = {{0, 4},     {1, 1},    {1, 2},   {2, 31},   {7, 32},
+                                    {8, 33},    {9, 255},  {65, 64}, {257, 96}, {1025, 40},
+                                    {129, 257}, {3, 1600}, {8200, 8}};
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (enum kernels_fill fill = 0; fill < FILL_COUNT; fill++) {

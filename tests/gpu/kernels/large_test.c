@@ -1,0 +1,85 @@
+/* large_test.c - what shows with large arrays alone: offsets and counts of 2^31 elements and more, in memory
+ * of which a kernel touches little. Of a grid only the block with the last elements runs (EMU_ONLY_BLOCK). */
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/cuda/geometry.h"
+#include "tests/unit/kernels/kernels_cuda_support.h"
+
+static const struct kernels *reference(void)
+{
+    return kernels_ref_f32();
+}
+
+static void *device_zeroes(int64_t n)
+{
+    void *memory = NULL;
+    CUDA_OK(cudaMalloc(&memory, (size_t)n * sizeof(float)));
+    return memory; /* the fake's large blocks are full of zeroes */
+}
+
+/* Row 2 begins 2^31 elements behind the first. */
+static void rows_of_logits_lie_far_apart(void **state)
+{
+    enum { N = 3, V = 40, ROW = 1 << 30 };
+    const struct step_scalars scalars = {.inverse_tokens = 1.0 / 7};
+    static const int32_t targets[N] = {3, -1, 39};
+    scope_memory float *logits = floats_new(N * V, FILL_UNIT), *losses = floats_new(N, FILL_UNIT);
+    scope_memory float *got = floats_new(N * V, FILL_UNIT);
+    scope_device void *d_logits = device_zeroes((int64_t)2 * ROW + V), *d_losses = device_floats(losses, N);
+    scope_device void *d_targets = device_copy(targets, sizeof targets);
+    scope_device void *d_scalars = device_copy(&scalars, sizeof scalars);
+    (void)state;
+    for (int64_t n = 0; n < N; n++)
+        CUDA_OK(cudaMemcpy((float *)d_logits + n * ROW, logits + n * V, V * sizeof *logits,
+                           cudaMemcpyHostToDevice));
+    reference()->cross_entropy(logits, losses, targets, N, V, V, 1, &scalars, NULL);
+    ENQUEUED(cuda_cross_entropy(d_logits, d_losses, d_targets, N, V, ROW, 1, d_scalars, NULL, &failed));
+    assert_close("losses", d_losses, losses, N, 1e-5, 1e-6);
+    for (int64_t n = 0; n < N; n++)
+        fetch(got + n * V, (float *)d_logits + n * ROW, V * sizeof *got);
+    for (int i = 0; i < N * V; i++)
+        if (fabsf(got[i] - logits[i]) > 1e-5f)
+            fail_msg("row %d, element %d: %.9g, not %.9g", i / V, i % V, (double)got[i], (double)logits[i]);
+}
+
+/* More elements than 32 bits count. */
+static void an_optimizer_steps_all_elements(void **state)
+{
+    const int64_t n = (INT64_C(1) << 31) + 300, last = n - 1,
+                  stride = (int64_t)CUDA_ELEMENT_BLOCKS * CUDA_BLOCK;
+    struct step_scalars s = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .clip = 0.7};
+    float param = 2, grad = 0.5f, m = 0.25f, v = 0.125f;
+    char block[16];
+    s.bias_correction1 = s.bias_correction2 = 0.5;
+    s.learning_rate[0] = 6e-4;
+    s.weight_decay[0] = 0.1;
+    scope_device void *d_param = device_zeroes(n), *d_grad = device_zeroes(n), *d_m = device_zeroes(n),
+                      *d_v = device_zeroes(n), *d_scalars = device_copy(&s, sizeof s);
+    float *const at[] = {(float *)d_param + last, (float *)d_grad + last, (float *)d_m + last,
+                         (float *)d_v + last};
+    const float values[] = {param, grad, m, v};
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        CUDA_OK(cudaMemcpy(at[i], &values[i], sizeof values[i], cudaMemcpyHostToDevice));
+    (void)snprintf(block, sizeof block, "%d", (int)(last % stride / CUDA_BLOCK));
+    setenv("EMU_ONLY_BLOCK", block, 1);
+    ENQUEUED(cuda_adamw(d_param, d_m, d_v, d_grad, OPTIMIZER_WHOLE(n, 0), NULL, DTYPE_F32, d_scalars, NULL,
+                        &failed));
+    unsetenv("EMU_ONLY_BLOCK");
+    reference()->adamw(&param, &m, &v, &grad, OPTIMIZER_WHOLE(1, 0), NULL, DTYPE_F32, &s, NULL);
+    assert_close("param", at[0], &param, 1, 0, 1e-6);
+    assert_close("m", at[2], &m, 1, 0, 1e-6);
+    assert_close("v", at[3], &v, 1, 0, 1e-6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_of_logits_lie_far_apart),
+        cmocka_unit_test(an_optimizer_steps_all_elements),
+    };
+    setenv("FAKE_CUDA_MEMORY", "68719476736", 1); /* address space alone */
+    kernels_test_begin(1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
