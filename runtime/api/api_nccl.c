@@ -81,7 +81,7 @@ void api_nccl_environment(struct muster_trainer *t, const struct trainer_options
     scope_buffer lines = {0};
     if (!t->comm.nccl || getenv(ENV_ROUND) || (tune && !strcmp(tune, "off")))
         return; /* the launcher has decided, or nobody shall */
-    if (describe(options, &machine, &err) || decide(&machine, NULL, &decisions, &err) ||
+    if (describe_machine(options, &machine, &err) || decide(&machine, NULL, &decisions, &err) ||
         apply(&decisions, &lines, &err))
         buffer_printf(&lines, "NCCL: warning: its variables are left alone: %s\n", err.text);
     decision_list_free(&decisions);
