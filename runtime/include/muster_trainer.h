@@ -263,10 +263,6 @@ MUSTER_API const char *muster_trainer_device(const struct muster_trainer *traine
 /* "host" or "nccl": what moves data between ranks (training.comm), the same on all of them. *passed_over (may
  * be NULL): why a comm of "auto" is not nccl although all ranks compute on GPUs: who lacks what. */
 MUSTER_API const char *muster_trainer_comm(const struct muster_trainer *trainer, const char **passed_over);
-/* Under another launcher than muster's the trainer itself sets NCCL's variables that are not set, by the
- * rules of `muster env`, before the first communicator; MUSTER_NCCL_TUNE=off leaves them alone. One line a
- * variable or warning, with its reason; NULL: none. */
-MUSTER_API const char *muster_trainer_nccl(const struct muster_trainer *trainer);
 /* Seconds that a step takes at the least on this rank: its matrix products and the traffic of optimizer and
  * copies, at rates that are measured now for about 0.5 s, best on all ranks at once; 0 where no layer
  * multiplies, and on GPUs, which are not measured. */
