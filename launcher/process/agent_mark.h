@@ -4,7 +4,8 @@
  * at once, descendants in sessions of their own stay. So an agent with --state-dir keeps a file there with
  * its id, this boot and its PID namespace, and holds a lock on it (flock) for its life. The next agent of the
  * job that can take the lock, on the same boot and in the same namespace, kills the descendants of that id
- * and removes the file. The file of another machine, or of an agent that lives, is left alone.
+ * and removes the file. The file of an agent that lives is left alone, and for a week that of another
+ * machine.
  *
  *     muster agent 1
  *     boot <the kernel's boot id>
