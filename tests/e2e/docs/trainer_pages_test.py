@@ -35,7 +35,7 @@ training: {steps: 1, global_batch: 2, sequence_length: 64, output: SmolLM2-135M,
 # page -> the output of all its commands, and the files that they leave
 EXPECTED = {
     "models.md": ([r"saved tuned", r'"perplexity":', r"parameters"], ["tuned/config.json", "tuned/model.safetensors"]),
-    "evaluation.md": ([r"evaluation after step 40: loss", r'"step": ?\d+'], ["runs/a/checkpoints", "best.safetensors"]),
+    "evaluation.md": ([r"evaluation after step 40: loss", r'"step": ?\d+', r"hellaswag: acc 0\.\d+ \+- ", r'"acc_norm"'], ["runs/a/checkpoints", "best.safetensors"]),
     "stages.md": ([r"stage 2 of 3 \(long\) begins", r"stage 3 of 3 \(head\) begins"], ["model.safetensors"]),
     "pictures.md": ([r"(?m)^Epoch 2: Loss=", r"model hash: \w{8} as get_model_hash"], ["model.pth"]),
     "reviews.md": ([r'"train_size": 160', r'"accuracy":', r'"f1":'], ["model.pth"]),
@@ -58,6 +58,10 @@ def write_data(folder):
         (folder / name / "a.txt").write_text(TEXT * lines)
     (folder / "answers.jsonl").write_text("".join(json.dumps({"prompt": f"What is {n}?", "completion": f" It is {n}."}) + "\n" for n in range(60)))
     (folder / "chats.jsonl").write_text("".join(json.dumps({"messages": [{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"{n}."}]}) + "\n" for n in range(60)))
+    (folder / "hellaswag_val.jsonl").write_text("".join(json.dumps(
+        {"activity_label": "Cooking", "ctx_a": f"A pot of {n}.", "ctx_b": "it", "endings": ["boils.", "flies.", "reads.", "sings."], "label": "0"}) + "\n" for n in range(4)))  # fmt: skip
+    (folder / "ARC-Challenge-Test.jsonl").write_text("".join(json.dumps(
+        {"question": f"What is {n}?", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "B"}) + "\n" for n in range(4)))  # fmt: skip
     (folder / "raw").mkdir()
     rng, words = random.Random(1), [a + b for a in "bal cor den fir gal hos kin lum".split() for b in "a et on ix ous ily".split()]
     documents = [" ".join(rng.choice(words) + ("." if k % 9 == 8 else "") for k in range(60)) for _ in range(40)]
