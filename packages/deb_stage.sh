@@ -51,6 +51,7 @@ cat >"$stage/share/lintian/overrides/muster" <<END
 # Linked statically, so that a program that may need it starts no slower.
 muster: embedded-library libyaml [usr/bin/muster]
 muster: embedded-library libyaml [usr/bin/muster-train]
+muster: embedded-library libyaml [usr/lib/libmuster.so.$version]
 muster: embedded-library libpng [usr/bin/muster-train]
 muster: embedded-library zlib [usr/bin/muster-train]
 # One package for programs, library and headers: it is installed into images, not built upon by a distribution.
