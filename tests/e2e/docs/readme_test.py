@@ -94,6 +94,8 @@ TESTED = {
     "muster-train ds_config.json --data_path corpus": "e2e/configs/configs_test.py",
     "muster run --standalone --nproc_per_node=2 train.py": "compat/real_scripts_torch_test.py",
     "muster-train run.yaml": "e2e/train/stages_test.py::test_equal_to_plain_runs_to_the_bit",
+    "muster-train eval run.yaml --task arc FILE": "e2e/docs/trainer_pages_test.py",
+    "muster-train run.yaml --suggest --world-size 8": "e2e/docs/trainer_pages_test.py",
     "muster-train quantize run.yaml --method gptq --to small": "e2e/train/quantize_test.py::test_losses_and_bytes",
     "muster-train generate run.yaml": "e2e/train/generate_test.py::test_text_of_checkpoints_and_files",
     "muster local -f k8s/cpu/master-workers.yaml": "compat/manifests_run_test.py",
