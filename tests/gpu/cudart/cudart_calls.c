@@ -71,6 +71,7 @@ static cudaError_t destroy_executable(void)
     static cudaError_t make_##name(void)                                                                     \
     {                                                                                                        \
         int number = 0, other = 0;                                                                           \
+        unsigned flags = 0;                                                                                  \
         float ms = 0;                                                                                        \
         size_t bytes = 0, all = 0;                                                                           \
         void *memory = NULL;                                                                                 \
@@ -81,7 +82,8 @@ static cudaError_t destroy_executable(void)
         enum cudaStreamCaptureStatus capture;                                                                \
         struct cudaDeviceProp properties;                                                                    \
         struct cudaPointerAttributes attributes;                                                             \
-        (void)number, (void)other, (void)ms, (void)bytes, (void)all, (void)memory, (void)made_stream;        \
+        (void)number, (void)flags, (void)other, (void)ms, (void)bytes, (void)all, (void)memory,              \
+            (void)made_stream;                                                                               \
         (void)made_event, (void)properties, (void)attributes, (void)recorded, (void)made, (void)capture;     \
         return (call);                                                                                       \
     }
@@ -101,6 +103,8 @@ static cudaError_t destroy_executable(void)
     X(cudaStreamCreateWithPriority, cudaStreamCreateWithPriority(&made_stream, cudaStreamNonBlocking, 0))    \
     X(cudaStreamDestroy, (cudaStreamCreate(&made_stream), cudaStreamDestroy(made_stream)))                   \
     X(cudaStreamQuery, cudaStreamQuery(stream))                                                              \
+    X(cudaStreamGetPriority, cudaStreamGetPriority(stream, &number))                                         \
+    X(cudaStreamGetFlags, cudaStreamGetFlags(stream, &flags))                                                \
     X(cudaStreamSynchronize, cudaStreamSynchronize(stream))                                                  \
     X(cudaStreamWaitEvent, cudaStreamWaitEvent(stream, events[0], cudaEventWaitDefault))                     \
     X(cudaLaunchHostFunc, cudaLaunchHostFunc(NULL, do_nothing, NULL))                                        \

@@ -32,12 +32,12 @@ static const struct variant {
     int shuffled;
     const char *sets[SWEEP_SETS];
 } variants[] = {
-    {"nccl", "nccl", 12, {FOUR}},
-    {"host", "host", 4, {FOUR}},
-    {"llama", "nccl", 2, {FOUR, "model.architecture=llama", "training.dtype=bf16"}},
+    {"nccl", "nccl", 5, {FOUR}},
+    {"host", "host", 2, {FOUR}},
+    {"llama", "nccl", 1, {FOUR, "model.architecture=llama", "training.dtype=bf16"}},
     {"fp16",
      "nccl",
-     2,
+     1,
      {FOUR, "training.strategy=SHARD_GRAD_OP", "training.dtype=fp16", "training.loss_scale=128"}},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };

@@ -56,6 +56,7 @@ static const struct row {
     {"cudaGetDevice", SPARE, NULL}, /* also by closing functions, which go on */
     {"cudaGraphDestroy", GIVES_BACK, NULL},
     {"cudaGraphExecDestroy", GIVES_BACK, NULL},
+    {"cudaHostAlloc", SPARE, NULL}, /* without pinned memory a checkpoint is written between steps */
     {"cudaMemGetInfo", SPARE, NULL},
     {"cudaStreamDestroy", GIVES_BACK, NULL},
     {"cudaStreamQuery", ASKS, NULL},
@@ -277,6 +278,9 @@ static int naming_of(const struct fault *fault, const struct sweep_rank *rank)
     const char *alias = row_of(fault->function).names;
     if (*sweep_line(rank->said, "error: ", fault->function, line) ||
         (alias && *sweep_line(rank->said, "error: ", alias, line)))
+        return NAMED;
+    /* a collective fails on the device, after its call: the next call on the stream may meet that first */
+    if (alias && *sweep_line(rank->said, "error: ", "the stream refused the operation", line))
         return NAMED;
     return *sweep_line(rank->said, "error: ", "", line) ? NAMED_OTHERWISE : NOT_NAMED;
 }
