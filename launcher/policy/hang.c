@@ -56,8 +56,8 @@ static const int quiet_percent = 1;
 static bool is_active(const struct activity *before, const struct activity_sample *sample, struct instant now)
 {
     int64_t used = sample->cpu_ns - before->sample.cpu_ns, elapsed = instant_diff_ns(now, before->taken);
-    return used < 0 || used > elapsed / 100 * quiet_percent || sample->output != before->sample.output ||
-           sample->there != before->sample.there;
+    return sample->runs || used < 0 || used > elapsed / 100 * quiet_percent ||
+           sample->output != before->sample.output || sample->there != before->sample.there;
 }
 
 void activity_take(struct activity *activity, const struct activity_sample *sample, struct instant now)

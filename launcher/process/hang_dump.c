@@ -288,6 +288,7 @@ static bool look_at_process(void *context, const struct descendants_process *pro
         long long ticks =
             read_proc_text(&text, "/proc/%d/stat", process->pid) ? activity_probe_ticks(text.data) : -1;
         sample->there = true;
+        sample->runs |= process->state == 'R';
         sample->cpu_ns += ticks < 0 ? 0 : ticks * (NS_PER_S / sysconf(_SC_CLK_TCK));
         if (process->pid == probe->workers[i].session)
             look_at_worker(process, sample);

@@ -82,13 +82,14 @@ def skip(why):
 
 class Programs(AgentTest):
     python = compiler = None  # set by main
+    linked = ()
     asks_to_spawn = True
 
     def setUp(self):
         super().setUp()
         source = self.script("program.c", PROGRAM)
         self.program = str(pathlib.Path(source).with_suffix(""))
-        subprocess.run([self.compiler, source, "-o", self.program], check=True)
+        subprocess.run([*self.compiler, source, "-o", self.program, *self.linked], check=True)
 
     def nodes(self, count, each, *program, flags=(), code=0, env=None):
         """The job's lines, of all its agents."""
@@ -178,7 +179,7 @@ class Timed(Programs):
     """MPI_Init is no slower than under the library's own mpirun: medians of turns on this machine."""
 
     def test_start(self):
-        mpirun = str(pathlib.Path(self.compiler).with_name("mpirun"))
+        mpirun = str(pathlib.Path(self.compiler[0]).with_name("mpirun.mpich"))
         ours, theirs = [], []
         for _ in range(7):
             for times, command in (ours, [MUSTER, "run", "--standalone", "--nproc-per-node=8", self.program]), (theirs, [mpirun, "-n", "8", self.program]):
@@ -195,10 +196,13 @@ def main():
     bin_folder = pathlib.Path(python).absolute().parent
     if not python or not (bin_folder / "mpicc").exists():
         skip("MUSTER_TORCH_PYTHON has no MPICH (mpich, mpi4py)")
-    Programs.python, Programs.compiler = python, str(bin_folder / "mpicc")
+    # not by its mpicc, which cannot be in a folder whose name has a blank
+    prefix = bin_folder.parent
+    Programs.python, Programs.compiler = python, ["gcc", f"-I{prefix}/include"]
+    Programs.linked = [f"-L{prefix}/lib", "-lmpi", f"-Wl,-rpath,{prefix}/lib"]
     if full:
         Programs.asks_to_spawn = False  # its client refuses by itself
-        Programs.compiler = shutil.which("mpicc.mpich") or skip("there is no mpicc.mpich (package libmpich-dev)")
+        Programs.compiler, Programs.linked = [shutil.which("mpicc.mpich") or skip("there is no mpicc.mpich (package libmpich-dev)")], ()
     else:
         Timed.test_start = unittest.skip("--full")(Timed.test_start)
     unittest.main(argv=[word for word in sys.argv if word != "--full"])

@@ -350,9 +350,12 @@ static void a_sign_of_life_clears_the_node(void **state)
     static const struct {
         int64_t cpu_ms;
         uint64_t output;
-        bool gone;
-    } rows[] = {
-        {1101, 5, false} /* more than 1% of 10 s */, {900, 5, false}, {1000, 6, false}, {1000, 5, true}};
+        bool gone, runs;
+    } rows[] = {{1101, 5, false, false}, /* more than 1% of 10 s */
+                {900, 5, false, false},
+                {1000, 6, false, false},
+                {1000, 5, true, false},
+                {1000, 5, false, true} /* starved */};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct activity workers[2] = {0};
         for (int64_t now = 100; now <= 110; now += 10)
@@ -362,6 +365,8 @@ static void a_sign_of_life_clears_the_node(void **state)
         look(&workers[1], rows[i].cpu_ms, rows[i].output, "S futex", 120);
         if (rows[i].gone)
             activity_take(&workers[1], &(struct activity_sample){0}, at(120));
+        if (rows[i].runs)
+            activity_take(&workers[1], &(struct activity_sample){true, NS_PER_S, 5, true, "R"}, at(120));
         look(&workers[0], 1000, 5, "S futex", 130);
         look(&workers[1], rows[i].cpu_ms, rows[i].output, "S futex", 130);
         assert_int_equal(activities_hung(workers, 2, limit), -1);
