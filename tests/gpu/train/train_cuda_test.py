@@ -21,6 +21,10 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "e2e"))
+
+from harness.preload import preload  # noqa: E402
+
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", os.environ.get("MUSTER_TRAIN_PROGRAM", BUILD / "bin" / "muster-train")
 FAKES = BUILD / "tests" / "gpu" / "lib"
@@ -197,7 +201,7 @@ class Behind(Cuda):
 
     @needs_fakes
     def test_a_checkpoint_is_written_behind_steps(self):
-        self.wrapper = ("env", f"LD_PRELOAD={BUILD / 'tests' / 'slow_writes.so'}", "SLOW_WRITES_MS=500")
+        self.wrapper = ("env", f"LD_PRELOAD={preload('slow_writes.so')}", "SLOW_WRITES_MS=500")
         output = self.learns(f"training.checkpoint_dir={self.path / 'checkpoints'}", "training.checkpoint_every=30", "training.steps=59", "training.global_batch=2").output
         waited = {int(step): float(seconds) for step, seconds in re.findall(r"checkpoint .*/step-(\d+): .* of which training waited ([\d.]+) s", output)}
         self.assertGreater(waited[59], 0.45, output)  # the run's end waits for its last one
