@@ -5,9 +5,7 @@ them. Out: a folder equal to the byte where the type is the same; loaded by from
 key; model.pth read by torch.load(weights_only=True). On 1, 2 and 4 ranks with NO_SHARD and FULL_SHARD. Logits, of the reference kernels in
 double, within 1e-5 of transformers' in float64, whose RMSNorm and rotary frequencies, which it keeps in float32, are replaced here."""
 
-import importlib.util
 import math
-import os
 import pathlib
 import subprocess
 import sys
@@ -16,11 +14,7 @@ import tempfile
 import torch_python
 
 torch = torch_python.require()
-if importlib.util.find_spec("transformers") is None:
-    if os.environ.get("CI") == "true":
-        sys.exit("transformers is not there, and in CI this test must run")
-    torch_python.skip(f"{sys.executable} has no transformers")
-os.environ["HF_HUB_OFFLINE"] = "1"
+torch_python.require_transformers()
 import transformers  # noqa: E402
 from transformers.models.llama import modeling_llama  # noqa: E402
 

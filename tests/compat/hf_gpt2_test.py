@@ -4,8 +4,6 @@ The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree
 (exit 77), without transformers never in CI."""
 
 import ctypes
-import importlib.util
-import os
 import pathlib
 import sys
 import tempfile
@@ -13,11 +11,7 @@ import tempfile
 import torch_python
 
 torch = torch_python.require()
-if importlib.util.find_spec("transformers") is None:
-    if os.environ.get("CI") == "true":
-        sys.exit("transformers is not there, and in CI this test must run")
-    torch_python.skip(f"{sys.executable} has no transformers")
-os.environ["HF_HUB_OFFLINE"] = "1"
+torch_python.require_transformers()
 from transformers import GPT2Config, GPT2LMHeadModel  # noqa: E402
 
 sys.path.insert(0, str(pathlib.Path(torch_python.source()) / "tests/unit/api"))

@@ -70,6 +70,15 @@ def bytes_of(tensor):
     return ctypes.string_at(whole.data_ptr(), whole.numel() * whole.element_size()) if whole.numel() else b""
 
 
+def require_transformers():
+    """After require(). Without transformers the test is skipped, and in CI it fails; nothing is asked of a hub."""
+    if importlib.util.find_spec("transformers") is None:
+        if os.environ.get("CI") == "true":
+            sys.exit("transformers is not there, and in CI this test must run")
+        skip(f"{sys.executable} has no transformers")
+    os.environ["HF_HUB_OFFLINE"] = "1"
+
+
 def require(load=True):
     """Returns the torch module, without its compiler; runs the program again under the right interpreter where this is another one.
     With load=False it only has to be there: a program whose workers alone use it saves two seconds of a processor."""

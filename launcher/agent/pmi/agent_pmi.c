@@ -191,7 +191,8 @@ static void tell_aborted(struct agent *agent, int local_rank, int code, const ch
 
 static void tell_notes(struct agent *agent)
 {
-    for (struct pmi_note note; (note = pmi_take_note(agent->pmi->pmi)).kind;) {
+    /* a failure may end the round, and the PMI with it */
+    for (struct pmi_note note; agent->pmi->pmi && (note = pmi_take_note(agent->pmi->pmi)).kind;) {
         const struct worker *worker = &agent->round.workers[note.local_rank];
         if (note.kind == PMI_NOTE_SPAWN) {
             log_error(
@@ -241,7 +242,10 @@ static void step(struct agent *agent)
     for (int i = 0; i < agent->round.worker_count; i++)
         send_replies(&pmi->sockets[i]);
     tell_notes(agent);
-    find_missing(agent);
+    if (pmi->pmi)
+        find_missing(agent);
+    if (!pmi->pmi)
+        return;
     const int number = pmi_due_exchange(pmi->pmi, &own);
     if (number < 0)
         return;

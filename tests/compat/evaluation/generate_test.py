@@ -4,7 +4,6 @@ tokenizer of `tokenizers` next to them: the same prompt tokens, the same drawn t
 The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree; without torch or transformers the test is skipped
 (exit 77), without transformers never in CI."""
 
-import importlib.util
 import json
 import os
 import pathlib
@@ -17,11 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import torch_python  # noqa: E402
 
 torch = torch_python.require()
-if importlib.util.find_spec("transformers") is None:
-    if os.environ.get("CI") == "true":
-        sys.exit("transformers is not there, and in CI this test must run")
-    torch_python.skip(f"{sys.executable} has no transformers")
-os.environ["HF_HUB_OFFLINE"] = "1"
+torch_python.require_transformers()
 import tasks  # noqa: E402
 import tokenizers  # noqa: E402
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM  # noqa: E402

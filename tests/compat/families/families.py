@@ -6,8 +6,6 @@ initialisation gives norms and biases."""
 
 import contextlib
 import copy
-import importlib.util
-import os
 import pathlib
 import sys
 
@@ -15,11 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import torch_python  # noqa: E402
 
 torch = torch_python.require()
-if importlib.util.find_spec("transformers") is None:
-    if os.environ.get("CI") == "true":
-        sys.exit("transformers is not there, and in CI this test must run")
-    torch_python.skip(f"{sys.executable} has no transformers")
-os.environ["HF_HUB_OFFLINE"] = "1"
+torch_python.require_transformers()
 import safetensors.torch  # noqa: E402,F401 - before float32 has another meaning
 import transformers  # noqa: E402
 

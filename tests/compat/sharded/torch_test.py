@@ -5,7 +5,6 @@ The interpreter is MUSTER_TORCH_PYTHON, else .venv/bin/python of the source tree
 (exit 77), without transformers never in CI."""
 
 import contextlib
-import importlib.util
 import os
 import pathlib
 import subprocess
@@ -16,10 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import torch_python  # noqa: E402
 
 torch_python.require(load=False)
-if importlib.util.find_spec("transformers") is None:
-    if os.environ.get("CI") == "true":
-        sys.exit("transformers is not there, and in CI this test must run")
-    torch_python.skip(f"{sys.executable} has no transformers")
+torch_python.require_transformers()
 
 
 # What ranks would import one by one, four seconds of a processor: once for all three worlds.
