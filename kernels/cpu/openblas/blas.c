@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu/openblas/environment.h"
 #include "kernels/kernels.h"
 
 /* OpenBLAS's own, exported where it is built for many processors (DYNAMIC_ARCH): it forgets its choice, and
@@ -95,14 +96,18 @@ static const char *blas_core_wanted(void)
     return strstr(name, "avx512") ? "SkylakeX" : strstr(name, "avx2") ? "Haswell" : NULL;
 }
 
-static bool blas_take(const char *core)
+static void blas_choose_again(void)
 {
-    if (!gotoblas_dynamic_quit || !gotoblas_dynamic_init || setenv(variable, core, 1))
-        return false;
     gotoblas_dynamic_quit();
     gotoblas_dynamic_init();
-    (void)unsetenv(variable); /* processes that this one starts choose for themselves */
-    return true;
+}
+
+static bool blas_take(const char *core)
+{
+    char assigned[64];
+    (void)snprintf(assigned, sizeof assigned, "%s=%s", variable, core); /* fits */
+    /* the variable is gone afterwards: processes that this one starts choose for themselves */
+    return gotoblas_dynamic_quit && gotoblas_dynamic_init && environment_with(assigned, blas_choose_again);
 }
 
 static void blas_choose(void)
