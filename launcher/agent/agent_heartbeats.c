@@ -2,13 +2,13 @@
 #include "launcher/agent/agent_heartbeats.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "launcher/loop/background_job.h"
+#include "launcher/loop/channels.h"
 #include "launcher/policy/hang.h"
 #include "launcher/process/hang_dump.h"
 #include "proto/base/error.h"
@@ -17,16 +17,9 @@
 static const int64_t early_exit_ns = 60 * NS_PER_S;
 enum { LATE_PERIODS = 4 }; /* a look that takes so long hangs in /proc */
 
-/* The pipe of one worker; at all times: in the loop if fd is not -1. */
-struct heartbeat_pipe {
-    struct agent *agent;
-    int local_rank;
-    struct loop_source source;
-    bool named; /* the log names it as exited early */
-};
-
 struct agent_heartbeats {
-    struct heartbeat_pipe *pipes; /* one for each worker */
+    struct channels *pipes;
+    bool *named; /* one for each worker: the log names it as exited early */
     struct hang hang;
     int slowest;                    /* local rank of the worker that is reported as hung */
     struct background_watch asking; /* while the kernel's view of it is read */
@@ -49,66 +42,44 @@ static struct heartbeat *beat_of(const struct agent *agent, int local_rank)
 
 /* --- the pipes --- */
 
-static void close_pipe(struct heartbeat_pipe *pipe)
-{
-    if (pipe->source.fd < 0)
-        return;
-    loop_remove(&pipe->agent->loop, &pipe->source);
-    (void)close(pipe->source.fd); /* a pipe's read end */
-    pipe->source.fd = -1;
-}
-
 /* Reads the present content of a pipe and no more: a worker that never stops writing must not keep the agent
  * from everything else. */
-static void drain_pipe(struct heartbeat_pipe *pipe)
+static void drain_pipe(struct agent *agent, int local_rank)
 {
     enum { PIPE_HOLDS = 64 << 10 };
+    struct channels *pipes = agent->heartbeats->pipes;
     char bytes[512];
     struct instant now = clock_now(NULL);
     size_t taken = 0;
-    for (ssize_t got; pipe->source.fd >= 0 && taken < PIPE_HOLDS;) {
-        got = read(pipe->source.fd, bytes, sizeof bytes);
+    for (ssize_t got; channels_fd(pipes, local_rank) >= 0 && taken < PIPE_HOLDS;) {
+        got = read(channels_fd(pipes, local_rank), bytes, sizeof bytes);
         if (got > 0) {
-            heartbeat_take(beat_of(pipe->agent, pipe->local_rank), bytes, (size_t)got, now);
+            heartbeat_take(beat_of(agent, local_rank), bytes, (size_t)got, now);
             taken += (size_t)got;
         } else if (got < 0 && errno == EINTR)
             continue;
         else if (got < 0 && errno == EAGAIN)
             return;
         else
-            close_pipe(pipe); /* no process can send heartbeats any more */
+            (void)channels_close(pipes, local_rank); /* no process can send heartbeats any more */
     }
 }
 
-static void pipe_ready(void *context, uint32_t events)
+static void pipe_ready(void *context, int local_rank, uint32_t events)
 {
     (void)events;
-    drain_pipe(context);
+    drain_pipe(context, local_rank);
 }
 
 int agent_heartbeats_open(struct agent *agent, struct worker *worker, int *writer, struct muster_error *err)
 {
-    struct heartbeat_pipe *pipe = &agent->heartbeats->pipes[worker->local_rank];
-    int ends[2];
-    /* a worker is never blocked by an agent that does not read */
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
-        return error_errno(err, "cannot make a heartbeat pipe for local rank %d (ulimit -n limits them)",
-                           worker->local_rank);
-    scope_close int mine = ends[1];
-    pipe->source = (struct loop_source){ends[0], pipe_ready, pipe};
     heartbeat_init(beat_of(agent, worker->local_rank));
-    if (loop_add(&agent->loop, &pipe->source, EPOLLIN, err) < 0) {
-        (void)close(ends[0]); /* a pipe without users yet */
-        pipe->source.fd = -1;
-        return -1;
-    }
-    *writer = take_fd(&mine);
-    return 0;
+    return channels_open(agent->heartbeats->pipes, worker->local_rank, writer, err);
 }
 
 void agent_heartbeats_end(struct agent *agent, const struct worker *worker)
 {
-    drain_pipe(&agent->heartbeats->pipes[worker->local_rank]); /* its last step */
+    drain_pipe(agent, worker->local_rank); /* its last step */
     beat_of(agent, worker->local_rank)->over = true;
 }
 
@@ -308,7 +279,7 @@ static void watch_unarmed(struct agent *agent, struct instant now)
         return;
     }
     for (int i = 0; i < agent->round.worker_count; i++)
-        drain_pipe(&agent->heartbeats->pipes[i]);
+        drain_pipe(agent, i);
     if (any_heartbeat(agent))
         return;
     if (agent->config->hang_watch == HANG_WATCH_OUTSIDE) {
@@ -330,7 +301,7 @@ static struct instant early_exit_deadline(const struct agent *agent)
     struct instant first = INSTANT_NEVER;
     for (int i = 0; i < agent->round.worker_count; i++) {
         const struct worker *worker = &agent->round.workers[i];
-        if (worker->pid && !worker->alive && !agent->heartbeats->pipes[i].named)
+        if (worker->pid && !worker->alive && !agent->heartbeats->named[i])
             first = instant_min(first, instant_add(worker->ended, early_exit_ns));
     }
     return first;
@@ -343,14 +314,15 @@ static int beats_create(struct agent *agent, struct muster_error *err)
     const int count = agent->round.worker_count;
     struct agent_heartbeats *heartbeats = agent->heartbeats = mem_calloc(1, sizeof *heartbeats);
     if (heartbeats)
-        heartbeats->pipes = mem_calloc((size_t)count, sizeof *heartbeats->pipes);
+        heartbeats->pipes =
+            channels_create(&agent->loop, count, CHANNEL_PIPE, "heartbeat pipe", pipe_ready, agent);
+    if (heartbeats)
+        heartbeats->named = mem_calloc((size_t)count, sizeof *heartbeats->named);
     if (heartbeats)
         heartbeats->activities = mem_calloc((size_t)count, sizeof *heartbeats->activities);
-    if (!heartbeats || !heartbeats->pipes || !heartbeats->activities)
+    if (!heartbeats || !heartbeats->pipes || !heartbeats->named || !heartbeats->activities)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the heartbeats of %d workers", count);
     heartbeats->hang.deadline = INSTANT_NEVER;
-    for (int i = 0; i < count; i++)
-        heartbeats->pipes[i] = (struct heartbeat_pipe){.agent = agent, .local_rank = i, .source = {.fd = -1}};
     return 0;
 }
 
@@ -374,10 +346,10 @@ static void beats_tick(struct agent *agent, struct instant now)
     }
     for (int i = 0; i < agent->round.worker_count; i++) {
         const struct worker *worker = &agent->round.workers[i];
-        if (!worker->pid || worker->alive || agent->heartbeats->pipes[i].named ||
+        if (!worker->pid || worker->alive || agent->heartbeats->named[i] ||
             !instant_reached(now, instant_add(worker->ended, early_exit_ns)))
             continue;
-        agent->heartbeats->pipes[i].named = true;
+        agent->heartbeats->named[i] = true;
         log_info(&agent->log, "rank %d (pid %d) exited 0 %d s ago; of %d workers here %d still run",
                  worker->rank, (int)worker->pid, (int)(early_exit_ns / NS_PER_S), agent->round.worker_count,
                  agent->round.alive);
@@ -385,7 +357,7 @@ static void beats_tick(struct agent *agent, struct instant now)
     if (instant_reached(
             now, heartbeats_deadline(agent->round.beats, agent->round.worker_count, timeout_ns(agent)))) {
         for (int i = 0; i < agent->round.worker_count; i++)
-            drain_pipe(&agent->heartbeats->pipes[i]); /* this agent may have been the stopped process */
+            drain_pipe(agent, i); /* this agent may have been the stopped process */
         agent->heartbeats->slowest =
             heartbeats_stalled(agent->round.beats, agent->round.worker_count, timeout_ns(agent), now);
         if (agent->heartbeats->slowest >= 0)
@@ -397,8 +369,8 @@ static void beats_tick(struct agent *agent, struct instant now)
 static void close_pipes(struct agent *agent)
 {
     for (int i = 0; i < agent->round.worker_count; i++) {
-        close_pipe(&agent->heartbeats->pipes[i]);
-        agent->heartbeats->pipes[i].named = false;
+        (void)channels_close(agent->heartbeats->pipes, i);
+        agent->heartbeats->named[i] = false;
     }
 }
 
@@ -424,9 +396,8 @@ static void beats_destroy(struct agent *agent)
         return;
     background_watch_end(&heartbeats->asking);
     background_watch_end(&heartbeats->probing);
-    if (heartbeats->pipes)
-        close_pipes(agent);
-    mem_free(heartbeats->pipes);
+    channels_destroy(heartbeats->pipes);
+    mem_free(heartbeats->named);
     mem_free(heartbeats->activities);
     mem_free(heartbeats);
     agent->heartbeats = NULL;

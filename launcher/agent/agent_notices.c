@@ -8,83 +8,56 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "launcher/loop/channels.h"
 #include "launcher/policy/stop_notice.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-/* Our end of one worker's socket; at all times: in the loop if fd is not -1. */
-struct notice_socket {
-    struct agent *agent;
-    struct loop_source source;
-    struct stop_notice_listener listener;
-};
-
 struct agent_notices {
-    struct notice_socket *sockets; /* one for each worker */
+    struct channels *sockets;
+    struct stop_notice_listener *listeners; /* one for each worker */
 };
-
-static struct notice_socket *socket_of(const struct agent *agent, const struct worker *worker)
-{
-    return &agent->notices->sockets[worker->local_rank];
-}
 
 /* --- the sockets --- */
 
-static void close_socket(struct notice_socket *socket)
+static void close_socket(struct agent *agent, int local_rank)
 {
-    if (socket->source.fd < 0)
-        return;
-    loop_remove(&socket->agent->loop, &socket->source);
-    (void)close(socket->source.fd); /* a socket: sent notices stay readable */
-    socket->source.fd = -1;
-    socket->listener = (struct stop_notice_listener){0};
+    (void)channels_close(agent->notices->sockets, local_rank);
+    agent->notices->listeners[local_rank] = (struct stop_notice_listener){0};
 }
 
 /* A bounded read: a worker that writes without end must not keep the loop. */
-static void read_socket(struct notice_socket *socket)
+static void read_socket(struct agent *agent, int local_rank)
 {
     char bytes[512];
-    ssize_t got = read(socket->source.fd, bytes, sizeof bytes);
+    ssize_t got = read(channels_fd(agent->notices->sockets, local_rank), bytes, sizeof bytes);
     if (got > 0)
-        stop_notice_take(&socket->listener, bytes, (size_t)got);
+        stop_notice_take(&agent->notices->listeners[local_rank], bytes, (size_t)got);
     else if (got == 0 || (errno != EAGAIN && errno != EINTR))
-        close_socket(socket); /* no process has the other end any more */
+        close_socket(agent, local_rank); /* no process has the other end any more */
 }
 
-static void socket_ready(void *context, uint32_t events)
+static void socket_ready(void *context, int local_rank, uint32_t events)
 {
     (void)events;
-    read_socket(context);
+    read_socket(context, local_rank);
 }
 
 int agent_notices_open(struct agent *agent, struct worker *worker, int *theirs, struct muster_error *err)
 {
-    struct notice_socket *socket = socket_of(agent, worker);
-    int ends[2];
-    /* neither side ever waits for the other */
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
-        return error_errno(err, "cannot make a notice socket for local rank %d (ulimit -n limits them)",
-                           worker->local_rank);
-    scope_close int mine = ends[1];
-    socket->listener = (struct stop_notice_listener){0};
-    socket->source = (struct loop_source){ends[0], socket_ready, socket};
-    if (loop_add(&agent->loop, &socket->source, EPOLLIN, err) < 0) {
-        (void)close(ends[0]); /* a socket without users yet */
-        socket->source.fd = -1;
-        return -1;
-    }
-    *theirs = take_fd(&mine);
-    return 0;
+    agent->notices->listeners[worker->local_rank] = (struct stop_notice_listener){0};
+    return channels_open(agent->notices->sockets, worker->local_rank, theirs, err);
 }
 
 /* --- who listens --- */
 
-static bool is_listening(const struct agent *agent, const struct worker *worker)
+static bool is_listening(struct agent *agent, const struct worker *worker)
 {
-    struct notice_socket *socket = socket_of(agent, worker);
-    if (worker->alive && socket->source.fd >= 0 && !socket->listener.listens)
-        read_socket(socket); /* it may have registered a moment ago */
-    return worker->alive && socket->source.fd >= 0 && socket->listener.listens;
+    const struct stop_notice_listener *listener = &agent->notices->listeners[worker->local_rank];
+    const bool open = channels_fd(agent->notices->sockets, worker->local_rank) >= 0;
+    if (worker->alive && open && !listener->listens)
+        read_socket(agent, worker->local_rank); /* it may have registered a moment ago */
+    return worker->alive && listener->listens;
 }
 
 int agent_notices_listeners(struct agent *agent)
@@ -107,12 +80,12 @@ enum membership_change agent_notices_coming(const struct agent *agent)
 /* A line always fits unless a worker has stopped reading after several of them. */
 static bool send_notice(struct agent *agent, const struct worker *worker, const struct buffer *line)
 {
-    if (send(socket_of(agent, worker)->source.fd, line->data, line->length, MSG_NOSIGNAL | MSG_DONTWAIT) ==
-        (ssize_t)line->length)
+    const int fd = channels_fd(agent->notices->sockets, worker->local_rank);
+    if (send(fd, line->data, line->length, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)line->length)
         return true;
     log_warning(&agent->log, "rank %d (pid %d) cannot get the stop notice: %s", worker->rank,
                 (int)worker->pid, strerror(errno));
-    close_socket(socket_of(agent, worker));
+    close_socket(agent, worker->local_rank);
     return false;
 }
 
@@ -157,18 +130,13 @@ static int notices_create(struct agent *agent, struct muster_error *err)
     const int count = agent->round.worker_count;
     struct agent_notices *notices = agent->notices = mem_calloc(1, sizeof *notices);
     if (notices)
-        notices->sockets = mem_calloc((size_t)count, sizeof *notices->sockets);
-    if (!notices || !notices->sockets)
+        notices->sockets =
+            channels_create(&agent->loop, count, CHANNEL_SOCKET, "notice socket", socket_ready, agent);
+    if (notices)
+        notices->listeners = mem_calloc((size_t)count, sizeof *notices->listeners);
+    if (!notices || !notices->sockets || !notices->listeners)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the notices to %d workers", count);
-    for (int i = 0; i < count; i++)
-        notices->sockets[i] = (struct notice_socket){.agent = agent, .source = {.fd = -1}};
     return 0;
-}
-
-static void close_sockets(struct agent *agent)
-{
-    for (int i = 0; i < agent->round.worker_count; i++)
-        close_socket(&agent->notices->sockets[i]);
 }
 
 static void notices_event(struct agent *agent, const struct agent_event *event)
@@ -180,8 +148,10 @@ static void notices_event(struct agent *agent, const struct agent_event *event)
                 log_warning(&agent->log,
                             "rank %d (pid %d) got the stop notice but still runs: sending the stop signal",
                             agent->round.workers[i].rank, (int)agent->round.workers[i].pid);
-    } else if (event->kind == AGENT_ROUND_ENDS)
-        close_sockets(agent);
+    } else if (event->kind == AGENT_ROUND_ENDS) {
+        for (int i = 0; i < agent->round.worker_count; i++)
+            close_socket(agent, i);
+    }
 }
 
 static void notices_destroy(struct agent *agent)
@@ -189,9 +159,8 @@ static void notices_destroy(struct agent *agent)
     struct agent_notices *notices = agent->notices;
     if (!notices)
         return;
-    if (notices->sockets)
-        close_sockets(agent);
-    mem_free(notices->sockets);
+    channels_destroy(notices->sockets);
+    mem_free(notices->listeners);
     mem_free(notices);
     agent->notices = NULL;
 }

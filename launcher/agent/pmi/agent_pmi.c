@@ -12,6 +12,7 @@
 
 #include "launcher/agent/agent_server.h"
 #include "launcher/loop/background_job.h"
+#include "launcher/loop/channels.h"
 #include "launcher/pmi/pmi.h"
 #include "launcher/pmi/pmi_exchange.h"
 #include "proto/base/error.h"
@@ -19,14 +20,6 @@
 #include "proto/exit_code.h"
 
 static const int64_t connect_patience_ns = 60 * NS_PER_S;
-
-/* Our end of one worker's socket; at all times: in the loop if fd is not -1. */
-struct pmi_socket {
-    struct agent *agent;
-    int local_rank;
-    bool writes; /* replies wait for room */
-    struct loop_source source;
-};
 
 /* Payload of the background job. */
 struct pmi_asking {
@@ -41,8 +34,9 @@ struct pmi_asking {
 };
 
 struct agent_pmi {
-    struct pmi *pmi;            /* the round's; NULL before its first worker */
-    struct pmi_socket *sockets; /* one for each worker */
+    struct pmi *pmi; /* the round's; NULL before its first worker */
+    struct channels *sockets;
+    bool *writes; /* one for each worker: replies wait for room */
     struct background_watch asking;
     struct pmi_asking *exchange; /* valid while asking has a job */
     bool missing;                /* a rank's early end was reported */
@@ -139,46 +133,42 @@ static void end_exchange(struct agent_pmi *pmi)
 
 /* --- the sockets --- */
 
-static void close_socket(struct pmi_socket *socket)
+static void close_socket(struct agent *agent, int local_rank)
 {
-    if (socket->source.fd < 0)
-        return;
-    loop_remove(&socket->agent->loop, &socket->source);
-    (void)close(socket->source.fd); /* a socket: sent replies stay readable */
-    socket->source.fd = -1;
-    pmi_leave(socket->agent->pmi->pmi, socket->local_rank);
+    if (channels_close(agent->pmi->sockets, local_rank))
+        pmi_leave(agent->pmi->pmi, local_rank);
 }
 
 static void close_sockets(struct agent *agent)
 {
     for (int i = 0; i < agent->round.worker_count; i++)
-        close_socket(&agent->pmi->sockets[i]);
+        close_socket(agent, i);
 }
 
 /* Sends what fits; the loop tells when there is room again. */
-static void send_replies(struct pmi_socket *socket)
+static void send_replies(struct agent *agent, int local_rank)
 {
-    struct agent *agent = socket->agent;
-    struct buffer *replies = pmi_replies(agent->pmi->pmi, socket->local_rank);
-    while (socket->source.fd >= 0 && replies->length) {
-        const ssize_t sent =
-            send(socket->source.fd, replies->data, replies->length, MSG_NOSIGNAL | MSG_DONTWAIT);
+    struct agent_pmi *pmi = agent->pmi;
+    struct buffer *replies = pmi_replies(pmi->pmi, local_rank);
+    const int fd = channels_fd(pmi->sockets, local_rank);
+    while (fd >= 0 && replies->length) {
+        const ssize_t sent = send(fd, replies->data, replies->length, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0 && errno == EAGAIN)
             break;
         if (sent < 0) {
-            close_socket(socket);
+            close_socket(agent, local_rank);
             return;
         }
         buffer_consume(replies, (size_t)sent);
     }
-    const bool writes = socket->source.fd >= 0 && replies->length > 0;
+    const bool writes = fd >= 0 && replies->length > 0;
     struct muster_error err = {0};
-    if (writes != socket->writes &&
-        loop_modify(&agent->loop, &socket->source, EPOLLIN | (writes ? EPOLLOUT : 0), &err) < 0)
-        close_socket(socket);
-    socket->writes = writes;
+    if (writes != pmi->writes[local_rank] &&
+        channels_watch(pmi->sockets, local_rank, EPOLLIN | (writes ? EPOLLOUT : 0), &err) < 0)
+        close_socket(agent, local_rank);
+    pmi->writes[local_rank] = writes;
 }
 
 static void tell_aborted(struct agent *agent, int local_rank, int code, const char *why)
@@ -240,7 +230,7 @@ static void step(struct agent *agent)
     struct muster_error err = {0};
     struct buffer *own;
     for (int i = 0; i < agent->round.worker_count; i++)
-        send_replies(&pmi->sockets[i]);
+        send_replies(agent, i);
     tell_notes(agent);
     if (pmi->pmi)
         find_missing(agent);
@@ -261,19 +251,19 @@ static void step(struct agent *agent)
 }
 
 /* A bounded read: a worker that writes without end must not keep the loop. */
-static void socket_ready(void *context, uint32_t events)
+static void socket_ready(void *context, int local_rank, uint32_t events)
 {
-    struct pmi_socket *socket = context;
-    struct agent *agent = socket->agent;
+    struct agent *agent = context;
+    const bool reads = events & ~(uint32_t)EPOLLOUT;
     struct muster_error err = {0};
     char bytes[4096];
-    const ssize_t got = events & ~(uint32_t)EPOLLOUT ? read(socket->source.fd, bytes, sizeof bytes) : -1;
-    if (got > 0 && pmi_take(agent->pmi->pmi, socket->local_rank, bytes, (size_t)got, &err) < 0) {
+    const ssize_t got = reads ? read(channels_fd(agent->pmi->sockets, local_rank), bytes, sizeof bytes) : -1;
+    if (got > 0 && pmi_take(agent->pmi->pmi, local_rank, bytes, (size_t)got, &err) < 0) {
         log_error(&agent->log, "rank %d: PMI: %s: its connection is closed, and MPI fails there",
-                  agent->round.workers[socket->local_rank].rank, err.text);
-        close_socket(socket);
-    } else if (got == 0 || (got < 0 && events & ~(uint32_t)EPOLLOUT && errno != EAGAIN && errno != EINTR)) {
-        close_socket(socket); /* no process has the other end any more */
+                  agent->round.workers[local_rank].rank, err.text);
+        close_socket(agent, local_rank);
+    } else if (got == 0 || (got < 0 && reads && errno != EAGAIN && errno != EINTR)) {
+        close_socket(agent, local_rank); /* no process has the other end any more */
     }
     step(agent);
 }
@@ -295,26 +285,13 @@ static int make_round(struct agent *agent, struct muster_error *err)
 
 int agent_pmi_open(struct agent *agent, struct worker *worker, int *theirs, struct muster_error *err)
 {
-    struct pmi_socket *socket = &agent->pmi->sockets[worker->local_rank];
-    int ends[2];
     *theirs = -1;
     if (!agent->config->mpi)
         return 0;
     if (make_round(agent, err) < 0)
         return -1;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
-        return error_errno(err, "cannot make a PMI socket for local rank %d (ulimit -n limits them)",
-                           worker->local_rank);
-    scope_close int mine = ends[1];
-    *socket = (struct pmi_socket){.agent = agent, .local_rank = worker->local_rank};
-    socket->source = (struct loop_source){ends[0], socket_ready, socket};
-    if (loop_add(&agent->loop, &socket->source, EPOLLIN, err) < 0) {
-        (void)close(ends[0]); /* a socket without users yet */
-        socket->source.fd = -1;
-        return -1;
-    }
-    *theirs = take_fd(&mine);
-    return 0;
+    agent->pmi->writes[worker->local_rank] = false;
+    return channels_open(agent->pmi->sockets, worker->local_rank, theirs, err);
 }
 
 /* --- the part --- */
@@ -324,11 +301,12 @@ static int agent_pmi_create(struct agent *agent, struct muster_error *err)
     const int count = agent->round.worker_count;
     struct agent_pmi *pmi = agent->pmi = mem_calloc(1, sizeof *pmi);
     if (pmi)
-        pmi->sockets = mem_calloc((size_t)count, sizeof *pmi->sockets);
-    if (!pmi || !pmi->sockets)
+        pmi->sockets =
+            channels_create(&agent->loop, count, CHANNEL_BLOCKING_SOCKET, "PMI socket", socket_ready, agent);
+    if (pmi)
+        pmi->writes = mem_calloc((size_t)count, sizeof *pmi->writes);
+    if (!pmi || !pmi->sockets || !pmi->writes)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the PMI of %d workers", count);
-    for (int i = 0; i < count; i++)
-        pmi->sockets[i] = (struct pmi_socket){.agent = agent, .local_rank = i, .source = {.fd = -1}};
     return 0;
 }
 
@@ -355,7 +333,8 @@ static void agent_pmi_destroy(struct agent *agent)
         return;
     if (agent->pmi->sockets)
         end_round(agent);
-    mem_free(agent->pmi->sockets);
+    channels_destroy(agent->pmi->sockets);
+    mem_free(agent->pmi->writes);
     mem_free(agent->pmi);
     agent->pmi = NULL;
 }
