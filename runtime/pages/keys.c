@@ -16,89 +16,76 @@ const json_t *page_key(const struct page_run *run, const char *key)
 
 enum { KEY, ABSENT, EMPTY };
 
-/* The value of arguments[KEY], or NULL with *out the default; an error where there is neither. */
-static int key_or_default(struct page_run *run, const struct page_value *arguments, const json_t **value,
-                          struct page_value *out)
+/* 1: the key has a value. 0: it has none, and *out is the default. -1: an error: the default is none, and
+ * `required`. */
+static int read_key(struct page_run *run, const struct page_value *arguments, bool required,
+                    const json_t **value, struct page_value *out)
 {
     const char *key = arguments[KEY].text;
     if (arguments[KEY].kind != PAGE_TEXT)
         return page_fail(run, "the name of a key is a text");
     *value = page_key(run, key);
     if (*value)
-        return 0;
+        return 1;
     const bool empty = json_object_get(run->config, key) && arguments[EMPTY].kind != PAGE_NONE;
     *out = arguments[empty ? EMPTY : ABSENT];
-    return 0;
+    if (!required || out->kind != PAGE_NONE)
+        return 0;
+    return run->error.code ? -1 : page_refuse_kind(run, key, NULL);
 }
 
-static int missing(struct page_run *run, const struct page_value *arguments, const struct page_value *out)
-{
-    if (out->kind != PAGE_NONE || run->error.code)
-        return run->error.code ? -1 : 0;
-    return page_refuse_kind(run, arguments[KEY].text, NULL);
-}
+enum { ANY_NUMBER = -1 };
 
-static int whole_key(struct page_run *run, const struct page_value *arguments, int least, bool required,
-                     struct page_value *out)
+/* least: of a whole number; ANY_NUMBER: fractions and negative numbers too. */
+static int number_key(struct page_run *run, const struct page_value *arguments, int least, bool required,
+                      struct page_value *out)
 {
     const json_t *value;
-    if (key_or_default(run, arguments, &value, out) < 0)
-        return -1;
-    if (!value)
-        return required ? missing(run, arguments, out) : 0;
-    if (!json_is_integer(value) || json_integer_value(value) < least || json_integer_value(value) > INT32_MAX)
+    const int found = read_key(run, arguments, required, &value, out);
+    if (found <= 0)
+        return found;
+    if (least == ANY_NUMBER ? !json_is_number(value)
+                            : !json_is_integer(value) || json_integer_value(value) < least ||
+                                  json_integer_value(value) > INT32_MAX)
         return page_refuse_kind(run, arguments[KEY].text,
-                                least ? "whole number above 0" : "whole number of 0 or more");
-    *out = page_number((double)json_integer_value(value));
+                                least > 0    ? "whole number above 0"
+                                : least == 0 ? "whole number of 0 or more"
+                                             : "number");
+    *out = page_number(json_number_value(value));
     return 0;
 }
 
 static int key_size(struct page_run *run, const struct page_value *arguments, struct page_value *out)
 {
-    return whole_key(run, arguments, 1, true, out);
+    return number_key(run, arguments, 1, true, out);
 }
 
 static int key_count(struct page_run *run, const struct page_value *arguments, struct page_value *out)
 {
-    return whole_key(run, arguments, 0, true, out);
+    return number_key(run, arguments, 0, true, out);
 }
 
 static int key_optional_size(struct page_run *run, const struct page_value *arguments, struct page_value *out)
 {
-    return whole_key(run, arguments, 1, false, out);
-}
-
-static int real_key(struct page_run *run, const struct page_value *arguments, bool required,
-                    struct page_value *out)
-{
-    const json_t *value;
-    if (key_or_default(run, arguments, &value, out) < 0)
-        return -1;
-    if (!value)
-        return required ? missing(run, arguments, out) : 0;
-    if (!json_is_number(value))
-        return page_refuse_kind(run, arguments[KEY].text, "number");
-    *out = page_number(json_number_value(value));
-    return 0;
+    return number_key(run, arguments, 1, false, out);
 }
 
 static int key_real(struct page_run *run, const struct page_value *arguments, struct page_value *out)
 {
-    return real_key(run, arguments, true, out);
+    return number_key(run, arguments, ANY_NUMBER, true, out);
 }
 
 static int key_optional_real(struct page_run *run, const struct page_value *arguments, struct page_value *out)
 {
-    return real_key(run, arguments, false, out);
+    return number_key(run, arguments, ANY_NUMBER, false, out);
 }
 
 static int key_flag(struct page_run *run, const struct page_value *arguments, struct page_value *out)
 {
     const json_t *value;
-    if (key_or_default(run, arguments, &value, out) < 0)
-        return -1;
-    if (!value)
-        return missing(run, arguments, out);
+    const int found = read_key(run, arguments, true, &value, out);
+    if (found <= 0)
+        return found;
     if (!json_is_boolean(value))
         return page_refuse_kind(run, arguments[KEY].text, "true or false");
     *out = (struct page_value){.kind = PAGE_FLAG, .number = json_is_true(value)};
@@ -108,10 +95,9 @@ static int key_flag(struct page_run *run, const struct page_value *arguments, st
 static int key_text(struct page_run *run, const struct page_value *arguments, struct page_value *out)
 {
     const json_t *value;
-    if (key_or_default(run, arguments, &value, out) < 0)
-        return -1;
-    if (!value)
-        return missing(run, arguments, out);
+    const int found = read_key(run, arguments, true, &value, out);
+    if (found <= 0)
+        return found;
     if (!json_is_string(value) || json_string_length(value) >= sizeof out->text)
         return page_refuse_kind(run, arguments[KEY].text, "short text");
     *out = (struct page_value){.kind = PAGE_TEXT};
