@@ -330,6 +330,14 @@ static void rival_known(struct agent *agent, const char *address)
         lose_membership(agent, err.text, EXIT_CODE_FAILURE);
 }
 
+/* Whether the server's name leads to this machine. An agent that listens on a loopback address shares the
+ * machine with the server (muster local). */
+static bool leads_back(const struct agent *agent, const char *address)
+{
+    const char *own = agent_bind_address(agent);
+    return address_is_loopback(address) && !(own && address_is_loopback(own));
+}
+
 static void name_ready(void *context, uint32_t events)
 {
     struct agent *agent = context;
@@ -351,7 +359,7 @@ static void name_ready(void *context, uint32_t events)
         lose_membership(agent, err.text, EXIT_CODE_FAILURE);
     if (seeks)
         return;
-    if (!serves && address_is_loopback(address))
+    if (!serves && leads_back(agent, address))
         log_warning(&agent->log,
                     "the name %s leads to %s here, which is this machine itself and does not serve the job: "
                     "/etc/hosts may have the server's name in the line of localhost",

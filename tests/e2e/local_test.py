@@ -95,6 +95,7 @@ class Jobs(LocalTest):
         self.assertIn("job j: Succeeded", err)
         for pod in "j-master-0", "j-worker-0", "j-worker-1":
             self.assertRegex(err, rf"(?m)^{pod} +(succeeded|deleted) +(0|143 \(SIGTERM\)) +0 +0 ")
+        self.assertNotIn("muster: warning", err)
 
     def test_workers_only(self):
         script = self.script("w.py", RANKS)
