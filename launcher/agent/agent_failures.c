@@ -374,6 +374,7 @@ static void classify_exit(struct agent *agent, struct worker *worker, enum worke
     enum end_kind kind = end_kind_of(state, group->leaving || group->planned, worker->end_code == CLD_EXITED,
                                      worker->end_status);
     if (kind == END_DONE) {
+        round_note_done(&agent->round, worker);
         agent_emit(agent, &(struct agent_event){.kind = AGENT_WORKER_ENDED, .worker = worker});
         return;
     }

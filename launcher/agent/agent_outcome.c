@@ -193,6 +193,8 @@ void agent_outcome_tell(struct agent *agent, int exit_code)
         .stopped = round->stopped,
         .stopped_count = stopped,
         .stopped_total = round->stopped_count,
+        .done = round->done,
+        .done_count = round->done_count,
         .exit_code = exit_code,
         .restarts = round->world.restart_count,
         .max_restarts = agent->config->max_restarts,

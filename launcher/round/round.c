@@ -25,7 +25,8 @@ int round_init(struct round *round, int worker_count, struct muster_error *err)
     round->workers = mem_calloc((size_t)worker_count, sizeof *round->workers);
     round->beats = mem_calloc((size_t)worker_count, sizeof *round->beats);
     round->stopped = mem_calloc(ROUND_STOPPED_KEPT, sizeof *round->stopped);
-    if (!round->workers || !round->beats || !round->stopped)
+    round->done = mem_calloc((size_t)worker_count, sizeof *round->done);
+    if (!round->workers || !round->beats || !round->stopped || !round->done)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %d workers", worker_count);
     round_end(round);
     round_check(round);
@@ -56,6 +57,7 @@ void round_free(struct round *round)
     mem_free(round->beats);
     mem_free(round->dead);
     mem_free(round->stopped);
+    mem_free(round->done);
     *round = (struct round){0};
 }
 
@@ -71,7 +73,8 @@ void round_begin(struct round *round, const struct membership_event *world)
                             .world = world->world,
                             .dead = last.dead,
                             .dead_capacity = last.dead_capacity,
-                            .stopped = last.stopped};
+                            .stopped = last.stopped,
+                            .done = last.done};
     memcpy(round->restart_reason, world->reason, sizeof round->restart_reason);
     for (int i = 0; i < round->worker_count; i++)
         round->workers[i].rank = round->world.rank_base + i;
@@ -175,6 +178,13 @@ void round_keep_failure(struct round *round, struct observed_failure *failure)
     }
     qsort(round->failures, (size_t)round->failure_count, sizeof *round->failures, by_key);
     round_check(round);
+}
+
+void round_note_done(struct round *round, const struct worker *worker)
+{
+    assert(round->done_count < round->worker_count);
+    round->done[round->done_count++] =
+        (struct report_stopped){.rank = worker->rank, .local_rank = worker->local_rank, .pid = worker->pid};
 }
 
 void round_note_stopped(struct round *round, const struct report_stopped *stopped)

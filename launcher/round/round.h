@@ -63,6 +63,8 @@ struct round {
     int failure_count;
     struct report_stopped *stopped; /* by us */
     int stopped_count;              /* including those without room */
+    struct report_stopped *done;    /* worker_count; exited 0 while the round ran */
+    int done_count;
 };
 
 int round_init(struct round *round, int worker_count, struct muster_error *err);
@@ -88,6 +90,8 @@ struct worker *round_find_worker(struct round *round, pid_t pid);
 void round_note_dead(struct round *round, pid_t pid);
 /* Takes the failure, whose record is final; if there is no room, the weakest cause is dropped. */
 void round_keep_failure(struct round *round, struct observed_failure *failure);
+/* A worker exited 0 while the round ran. */
+void round_note_done(struct round *round, const struct worker *worker);
 /* Takes its place, too. */
 void round_note_stopped(struct round *round, const struct report_stopped *stopped);
 

@@ -181,6 +181,16 @@ static void format_stopped(const struct report *report, struct buffer *out)
         buffer_printf(out, "  and %d more\n", report->stopped_total - report->stopped_count);
 }
 
+/* A rank that leaves early with exit code 0 is no failure, but its peers' connections end with it. */
+static void format_done(const struct report *report, struct buffer *out)
+{
+    if (!follows(&report->failures[0]))
+        return; /* the first cause explains itself */
+    for (int i = 0; i < report->done_count; i++)
+        buffer_printf(out, "  rank %d (local_rank: %d) (pid: %d)\n", report->done[i].rank,
+                      report->done[i].local_rank, report->done[i].pid);
+}
+
 /* The longest line of text, at most 60: torchrun's width of a rule. */
 static int widest(const struct buffer *text, int width)
 {
@@ -218,13 +228,14 @@ static void format_section(const char *heading, const struct buffer *text, int w
 
 int report_format(const struct report *report, struct buffer *out)
 {
-    scope_buffer others = {0}, followers = {0}, stopped = {0}, root = {0};
+    scope_buffer others = {0}, followers = {0}, stopped = {0}, done = {0}, root = {0};
     if (format_others(report, false, &others) == 0)
         buffer_text(&others, "  <NO_OTHER_FAILURES>\n");
     if (report->total > report->count)
         buffer_printf(&others, "  and %d more that are not listed here\n", report->total - report->count);
     (void)format_others(report, true, &followers);
     format_stopped(report, &stopped);
+    format_done(report, &done);
     format_failure(0, &report->failures[0], &root);
     if (*report->failures[0].failure->tail) {
         buffer_text(&root, "  stderr    : the last lines\n    ");
@@ -240,6 +251,8 @@ int report_format(const struct report *report, struct buffer *out)
         format_section("Followed another failure (a peer or the store was gone):", &followers, width, out);
     if (stopped.length || stopped.failed)
         format_section("Terminated by the launcher:", &stopped, width, out);
+    if (done.length || done.failed)
+        format_section("Exited with code 0 before, which closed connections:", &done, width, out);
     buffer_text(out, "Root Cause (first observed failure):\n");
     add_part(&root, out);
     format_rule('=', width, out);

@@ -34,6 +34,8 @@ struct report {
     int total;                            /* failures, including unlisted ones */
     const struct report_stopped *stopped; /* this agent's */
     int stopped_count, stopped_total;
+    const struct report_stopped *done; /* this agent's workers that exited 0 while the round ran */
+    int done_count;
     int exit_code; /* the agent's exit code */
     int64_t restarts, max_restarts;
     unsigned round;

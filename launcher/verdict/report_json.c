@@ -128,6 +128,15 @@ static void put_stopped(struct buffer *out, const struct report *report)
     buffer_text(out, "]");
 }
 
+static void put_done(struct buffer *out, const struct report *report)
+{
+    buffer_text(out, ", \"exited_early\": [");
+    for (int i = 0; i < report->done_count; i++)
+        buffer_printf(out, "%s{\"rank\": %d, \"local_rank\": %d, \"pid\": %d}", i ? ", " : "",
+                      report->done[i].rank, report->done[i].local_rank, report->done[i].pid);
+    buffer_text(out, "]");
+}
+
 int report_json(const struct report *report, struct buffer *out)
 {
     scope_buffer sentence = {0};
@@ -153,6 +162,7 @@ int report_json(const struct report *report, struct buffer *out)
     }
     buffer_text(out, "]");
     put_stopped(out, report);
+    put_done(out, report);
     buffer_text(out, "}\n");
     return out->failed || sentence.failed ? -1 : 0;
 }

@@ -112,7 +112,10 @@ bool failure_says_peer_gone(const char *text);
 /* Whether the last output of a stopped worker shows that it was already failing: its error file, or a
  * traceback; not if a lost peer caused it. */
 bool failure_shows_trouble(const struct worker_failure *failure);
-/* The most useful line of text: the sign of a lost peer, else the last one. Not terminated; *length of it. */
+/* The most useful line of text: an error of its own, an exception, the sign of a lost peer, the place of a
+ * crash, else the last line. Not terminated; *length of it. */
+/* Whether the text has the place of a crash (Python's faulthandler). */
+bool failure_shows_place(const char *text);
 const char *failure_informative_line(const char *text, size_t *length);
 
 /* The order of the failures of a round: the smallest is the best cause. It is a total order, so the choice

@@ -163,6 +163,39 @@ bool failure_shows_trouble(const struct worker_failure *failure)
     return !failure_says_peer_gone(failure->tail) && strstr(failure->tail, traceback);
 }
 
+/* Last words of C and C++ before abort(). */
+static const char *const aborts[] = {
+    "  what():  ",
+    "terminate called",
+    ": Assertion `",
+    "stack smashing detected",
+    "double free or corruption",
+    "free(): ",
+    "malloc(): ",
+    "malloc_consolidate(): ",
+    "realloc(): ",
+    "munmap_chunk(): ",
+    "corrupted size vs. prev_size",
+};
+
+/* What Python's faulthandler writes about a signal that ends the process has the place in its first frame:
+ * "Fatal Python error: Aborted", an empty line, "Current thread 0x...", frames, extension modules. The place
+ * explains less than C's or C++'s own words. NULL: there is no such dump. */
+static const char *line_of_dump(const char *text)
+{
+    const char *dump = strstr(text, "Fatal Python error: ");
+    if (!dump)
+        return NULL;
+    const char *words = first_of(text, (size_t)(dump - text), aborts, sizeof aborts / sizeof *aborts);
+    const char *frame = strstr(dump, "\n  File \"");
+    return words ? words : frame ? frame + 3 : dump;
+}
+
+bool failure_shows_place(const char *text)
+{
+    return line_of_dump(text) != NULL;
+}
+
 /* The last line that is not empty. */
 static const char *last_line(const char *text)
 {
@@ -180,10 +213,13 @@ const char *failure_informative_line(const char *text, size_t *length)
     if (!at)
         at = sign_of_peer(text, strlen(text));
     if (!at)
+        at = line_of_dump(text);
+    if (!at)
         at = last_line(text);
     while (at > text && at[-1] != '\n')
         at--;
     at = behind_rank(at);
+    at += strspn(at, " ");
     *length = strcspn(at, "\n");
     return at;
 }

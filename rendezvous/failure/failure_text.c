@@ -165,8 +165,9 @@ void failure_describe(const struct worker_failure *failure, char *out, size_t si
     else
         (void)text_append(out, size, "exited with code %d", failure->exit_code);
     describe_extras(failure, out, size);
-    bool speaks =
-        failure->signal == 0 || failure->signal == SIGABRT || *failure->message; /* the reason of its end */
+    /* its output has the reason of its end */
+    bool speaks = failure->signal == 0 || failure->signal == SIGABRT || *failure->message ||
+                  failure_shows_place(failure->tail);
     if (speaks || failure->hung || failure_is_cut_short(failure))
         describe_saying(failure, out, size);
 }

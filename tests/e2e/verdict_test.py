@@ -82,6 +82,16 @@ class Ends(AgentTest):
                 self.assertIn(f"traceback : none was recorded; exited with code {code}, and nothing was captured from its stderr\n", root_cause(err))
         self.assertEqual(self.run_muster("--standalone", "--", "sh", "-c", "exit 0")[1], "")
 
+    def test_a_rank_that_left_early_explains_a_lost_peer(self):
+        script = self.script("early.sh", """echo $$ > pid.$RANK
+[ $RANK = 1 ] && exit 0
+until [ -s pid.1 ] && ! kill -0 $(cat pid.1); do sleep 0.01; done
+echo Connection reset by peer >&2
+exit 1
+""")
+        _, err = self.run_muster("--standalone", "--nproc-per-node=2", "--", "sh", script, code=138)
+        self.assertRegex(err, r"Exited with code 0 before, which closed connections:\n  rank 1 \(local_rank: 1\) \(pid: \d+\)\n")
+
     def test_a_program_that_cannot_be_started(self):
         text = self.script("vanishes", "#!/bin/sh\nrm -- \"$0\"\nexit 1\n")  # found by the first round, gone in the second
         os.chmod(text, 0o755)

@@ -109,6 +109,27 @@ static void rules_are_as_wide_as_the_text(void **state)
                                      "-----------------------------------------------------\nFailures:\n"));
 }
 
+/* A peer's lost connection is explained by a rank that left early; another first cause explains itself. */
+static void ranks_that_left_early(void **state)
+{
+    (void)state;
+    static const char section[] = "\nExited with code 0 before, which closed connections:\n"
+                                  "  rank 1 (local_rank: 1) (pid: 7)\n---";
+    static const struct report_stopped done[] = {{.rank = 1, .local_rank = 1, .pid = 7}};
+    struct report_failure list[] = {failed(0, 1, 0, reset)};
+    struct report report = report_of(list, 1);
+    report.done = done;
+    report.done_count = 1;
+    scope_buffer out = {0}, other = {0}, json = {0};
+    assert_int_equal(report_format(&report, &out), 0);
+    assert_non_null(strstr(out.data, section));
+    assert_int_equal(report_json(&report, &json), 0);
+    assert_non_null(strstr(json.data, "\"exited_early\": [{\"rank\": 1, \"local_rank\": 1, \"pid\": 7}]"));
+    list[0] = failed(0, 1, 0, "ValueError: no");
+    assert_int_equal(report_format(&report, &other), 0);
+    assert_null(strstr(other.data, "Exited with code 0"));
+}
+
 static void with_all_sections(void **state)
 {
     (void)state;
@@ -498,6 +519,7 @@ int main(void)
         cmocka_unit_test(one_line),
         cmocka_unit_test(alone),
         cmocka_unit_test(rules_are_as_wide_as_the_text),
+        cmocka_unit_test(ranks_that_left_early),
         cmocka_unit_test(with_all_sections),
         cmocka_unit_test(the_reason_of_each_kind),
         cmocka_unit_test(a_sigkill_is_held_against_the_oom_killer),

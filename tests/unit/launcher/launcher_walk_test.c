@@ -495,6 +495,8 @@ static void one_report(struct walk *walk)
                                 .stopped = stopped,
                                 .stopped_count = ended,
                                 .stopped_total = ended + (int)walk_below(walk, 3),
+                                .done = stopped,
+                                .done_count = ended,
                                 .exit_code = (int)walk_below(walk, 3) * 70,
                                 .restarts = walk_below(walk, 3),
                                 .max_restarts = walk_below(walk, 3),

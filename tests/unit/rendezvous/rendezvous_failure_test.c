@@ -194,6 +194,9 @@ static void one_sentence_each(void **state)
     f.rank = 3;
     f.core_dumped = true;
     described(&f, "rank 3 (pid 812 on b) was killed by signal 11 (SIGSEGV), core dumped");
+    f = with_tail(0, SIGSEGV,
+                  "x\nFatal Python error: Segmentation fault\n\nThread 0x1:\n  File \"a\", line 3");
+    described(&f, "rank 0 (pid 812 on b) was killed by signal 11 (SIGSEGV): File \"a\", line 3");
     f = with_tail(3, 0, "Traceback (most recent call last):\n  File \"x\"\nValueError: no\n");
     described(&f, "rank 0 (pid 812 on b) exited with code 3: ValueError: no");
     strcpy(f.message, "KeyError: 'a'\nmore");
@@ -256,6 +259,13 @@ static void no_text_is_too_long(void **state)
     }
 }
 
+/* What Python's faulthandler writes after the output `before`. */
+#define DUMP(before, signal)                                                                                 \
+    before "\nFatal Python error: " signal                                                                   \
+           "\n\nCurrent thread 0x00007fe545cff040 (most recent call first):\n"                               \
+           "  File \"/a/t.py\", line 11 in read\n  File \"/a/t.py\", line 20 in <module>\n\n"                \
+           "Extension modules: torch._C (total: 1)\n"
+
 static void the_telling_line(void **state)
 {
     (void)state;
@@ -271,6 +281,11 @@ static void the_telling_line(void **state)
         {"  File x\nKeyboardInterrupt", "KeyboardInterrupt"},
         {"a\nConnection reset by peer\nin thread 3", "Connection reset by peer"},
         {"x\nCUDA out of memory. Tried\nNCCL error\nend", "CUDA out of memory. Tried"},
+        {DUMP("rank 1: an odd file", "Segmentation fault"), "File \"/a/t.py\", line 11 in read"},
+        {DUMP("free(): invalid pointer", "Aborted"), "free(): invalid pointer"},
+        {DUMP("terminate called after throwing an instance of 'E'\n  what():  no", "Aborted"), "what():  no"},
+        {DUMP("t: t.c:3: main: Assertion `x' failed.", "Aborted"), "t: t.c:3: main: Assertion `x' failed."},
+        {"Fatal Python error: Aborted\n\nThread 0x7f:\n  <no Python frame>\n", "Fatal Python error: Aborted"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         size_t length;

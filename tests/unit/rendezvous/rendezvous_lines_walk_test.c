@@ -53,6 +53,9 @@ static void random_lines(struct walk *walk, char *out, size_t size)
                                          "Broken pipe",
                                          "terminate called",
                                          "CUDA out of memory",
+                                         "Fatal Python error: ",
+                                         "\n  File \"",
+                                         "  what():  ",
                                          "Traceback (most recent call last)"};
     out[0] = '\0';
     for (int64_t left = walk_below(walk, 14); left > 0; left--)
