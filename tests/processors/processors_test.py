@@ -33,10 +33,10 @@ SMALL = {"training.global_batch": 4, "training.sequence_length": 16, "model.laye
 KERNEL_TESTS = ("kernels_table_test", "kernels_gradient_test")
 KERNEL_TESTS_LONG = ("kernels_cpu_test", "kernels_determinism_test")
 CROSS_TARGETS = ("muster",)
-# What of the unit tests the short tier builds and runs: atomics, memory between processes, sockets, text and bytes, kernels.
-CROSS_TESTS = ("agree_test", "base_error_test", "base_text_test", "comm_process_test", "device_cpu_test", "kernels_table_test",
-               "kernels_gradient_test", "plan_golden_test", "rendezvous_wire_test", "rendezvous_roster_test", "store_test",
-               "tcpstore_test", "train_rng_test", "tree_test")
+# What of the unit tests the short tier builds and runs: text and bytes, the wire, the store, kernels. The runtime doubles what is
+# compiled, and is of --full.
+CROSS_TESTS = ("base_error_test", "base_text_test", "kernels_table_test", "rendezvous_wire_test", "rendezvous_roster_test", "store_test",
+               "tcpstore_test", "tree_test")
 # What qemu-user (7.2) cannot do for a unit test, by test.
 CROSS_CANNOT = {
     "launcher_guardian_test": "no fork without an exit signal: there is no guardian",
@@ -168,7 +168,7 @@ def check_model(model, full):
     for test in (*KERNEL_TESTS, *long):
         run([*before, BUILD / "tests" / test])
     train(BUILD, before, full, table, core, Reference(full))
-    if model == "Haswell":
+    if model == "Haswell" and full:
         check_unknown()
 
 
@@ -231,10 +231,10 @@ def check_aarch64(full):
     need("qemu-aarch64")
     need("aarch64-linux-gnu-gcc")
     sysroot = SOURCE / "build-aarch64" / "sysroot"
-    # For two minutes of compiling a third is -O2 and debug information: the short tier has a build of its own without them, but for the
+    # A third of the time to compile is -O2 and debug information: the short tier has a build of its own without them, but for the
     # kernels, which have their own flags. --full has the shipped build.
     build = SOURCE / "build-aarch64" if full else BUILD / "aarch64"
-    kind = ["-DCMAKE_BUILD_TYPE=Release"] if full else ["-DCMAKE_BUILD_TYPE=Quick", "-DCMAKE_C_FLAGS_QUICK=-O1", "-DMUSTER_WERROR=OFF"]
+    kind = ["-DCMAKE_BUILD_TYPE=Release"] if full else ["-DCMAKE_BUILD_TYPE=Quick", "-DCMAKE_C_FLAGS_QUICK=-O0", "-DMUSTER_WERROR=OFF"]
     done = run([SOURCE / "cmake/aarch64_sysroot.sh", sysroot], None)
     if done.returncode:
         skip(f"there are no aarch64 libraries: {done.stderr.strip()}")
