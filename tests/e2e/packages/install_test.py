@@ -3,7 +3,7 @@
     MUSTER_BUILD=build python3 tests/e2e/packages/install_test.py [TestClass.test_name ...]
 
   Wheel        a virtual environment without any other package
-  DebianFiles  contents of the package, and lintian where it is installed
+  DebianFiles  (--full) contents of the package, and lintian where it is installed
   CleanDebian  (--full) Debian 12 by debootstrap: apt installs the package; pip the wheel, in a bare Python
   OldDebian    (--full) the same in Debian 11: glibc 2.31, GCC 10's libstdc++, Python 3.9
 """

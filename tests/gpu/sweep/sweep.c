@@ -10,9 +10,9 @@
  * undisturbed weights. --restart: then the run is started again, as a launcher does, and has to end with the
  * undisturbed weights. --graphs: layers are launched as CUDA graphs.
  *
- * Without --all a sample fails: the first, the middle and the last call of each function, on the ranks in
- * turn. With --all every call fails, on the ranks in turn. Of the calls that are repeated until the work is
- * done (ASKS) at most ASKS_MOST fail, evenly spread, since their number depends on time. */
+ * Without --all a sample fails: the first and the last call of each function, on the ranks in turn. With
+ * --all every call fails, on the ranks in turn. Of the calls that are repeated until the work is done (ASKS)
+ * at most ASKS_MOST fail, evenly spread, since their number depends on time. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -146,7 +146,7 @@ static void add_function(const char *function, const int counts[SWEEP_RANKS])
     if (!is_wanted(function))
         return;
     if (!sweep.all)
-        stride = most > 2 ? (most - 1) / 2 : 1;
+        stride = most > 1 ? most : 1;
     else if (asks && most > ASKS_MOST)
         stride = most / ASKS_MOST;
     for (int call = 1; call <= most; call += stride) {
