@@ -199,7 +199,9 @@ bool resolver_is_local(const char *text)
 
 /* --- who listens --- */
 
-enum { CONNECT_MS = 1000, PAUSE_MS = 250 };
+/* A lost SYN is sent again after 1 s, and again 2 s later: an address that is silent for less is none that no
+ * program listens at. An address without a listener refuses at once. */
+enum { CONNECT_MS = 3500, PAUSE_MS = 250 };
 
 static int start_connecting(const char *host, uint16_t port)
 {
@@ -232,7 +234,8 @@ static int look_once(const struct listener_search *s)
     }
     while (open && found < 0) {
         int64_t left = instant_diff_ns(deadline, clock_now(NULL)) / NS_PER_MS;
-        if (left <= 0 || poll(entries, (nfds_t)s->count, (int)left) <= 0)
+        if (poll(entries, (nfds_t)s->count, left > 0 ? (int)left : 0) <=
+            0) /* a last look when we were starved */
             break;
         for (int i = 0; i < s->count; i++) {
             if (entries[i].fd < 0 || !entries[i].revents)

@@ -266,7 +266,9 @@ static void path_probe_run(struct path_probe *probes, int count, struct instant 
         for (int i = 0; i < count; i++)
             entries[i] =
                 (struct pollfd){probes[i].fd, (short)(POLLIN | (probes[i].sent < AMOUNT ? POLLOUT : 0)), 0};
-        if (left <= 0 || (poll(entries, (nfds_t)count, (int)left) < 0 && errno != EINTR))
+        const int ready = poll(entries, (nfds_t)count, left > 0 ? (int)left : 0);
+        if ((ready < 0 && errno != EINTR) ||
+            (ready <= 0 && left <= 0)) /* after a last look: we may have been starved */
             break;
         open = 0;
         for (int i = 0; i < count; i++) {

@@ -25,20 +25,21 @@ static void guard_addrinfo(struct addrinfo **list)
         freeaddrinfo(*list);
 }
 
-/* Waits until the descriptor is ready or the deadline has passed. */
+/* Waits until the descriptor is ready or the deadline has passed. Looks at least once: a process that was
+ * stopped or starved past its deadline has its answer in the socket. */
 static int tcpstore_stream_wait(int fd, short events, struct instant deadline, struct muster_error *err)
 {
     for (;;) {
         int64_t left = instant_diff_ns(deadline, clock_now(NULL));
-        if (left <= 0)
-            return error_set(err, MUSTER_E_TIMEOUT, "timed out");
-        int64_t ms = (left + NS_PER_MS - 1) / NS_PER_MS;
+        int64_t ms = left > 0 ? (left + NS_PER_MS - 1) / NS_PER_MS : 0;
         struct pollfd poller = {.fd = fd, .events = events};
         int ready = poll(&poller, 1, ms > INT_MAX ? INT_MAX : (int)ms);
         if (ready > 0)
             return 0;
         if (ready < 0 && errno != EINTR)
             return error_errno(err, "poll");
+        if (left <= 0)
+            return error_set(err, MUSTER_E_TIMEOUT, "timed out");
     }
 }
 

@@ -5,6 +5,7 @@
 import pathlib
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -69,6 +70,18 @@ class NameOfSeveral(Meeting):
         agents[1].wait_said("this one serves the job")
         agents.append(self.elastic(0, "job", "3"))
         self.assertIn("10.66.0.2 serves the job", self.ends(agents)[2])
+
+    def test_a_lost_packet_makes_no_second_server(self):
+        """The kernel sends a SYN again after 1 s, and again 2 s later."""
+        self.make(2)
+        self.cluster.publish("job", *[node.address for node in self.nodes])
+        agents = [self.elastic(1, "job")]
+        agents[0].wait_said("this one serves the job")
+        self.nodes[1].cut("to")
+        agents.append(self.elastic(0, "job"))
+        time.sleep(1.5)
+        self.nodes[1].heal()
+        self.assertIn("10.66.0.2 serves the job", self.ends(agents)[1])
 
     def test_no_other_node_has_it(self):
         self.make(2)
