@@ -71,6 +71,10 @@ struct attention {
     /* (B), each 0..T: positions at and beyond a sequence's length are not seen, their out and lse are 0 and
      * their gradients are 0; NULL: all T. Device memory; attention_work does not read it. */
     const int32_t *lengths;
+    /* Of causal attention, (B,T): place of each position in its own document, 0..t. Documents lie one after
+     * the other, and position t sees none before t - positions[b,t]. NULL: a sequence is one document. Device
+     * memory; attention_work does not read it. */
+    const int32_t *positions;
 };
 
 /* Rotary position embedding (Su et al. 2021, arXiv 2104.09864): pair i of a head turns by the angle t *
@@ -99,6 +103,7 @@ struct rotary {
     int exact;        /* ROTARY_YARN: not 0: the limits between pairs are not rounded to whole pairs */
     const double
         *lists; /* ROTARY_LISTED: size/2 factors, and size/2 beyond `original`; lives as long as the model */
+    const int32_t *positions; /* (B,T), device memory: positions to turn by in place of t; NULL: 0..T-1 */
 };
 /* Elements of a head of HS that turn. */
 static inline int rotary_size(const struct rotary *rotary, int HS)
@@ -431,7 +436,7 @@ struct kernels {
     struct kernels_linear linear_by[KERNELS_PRODUCTS];
 };
 
-enum { KERNELS_ABI = 12 };
+enum { KERNELS_ABI = 13 };
 
 /* How far apart the rows of a matrix are best that has `width` columns and whose distance is free; width
  * where an int does not hold the multiple. */

@@ -78,6 +78,7 @@ struct head {
     float *dq, *dk, *dv;                       /* backward's */
     float *to, *lse_to;                        /* forward's out and lse */
     size_t q_row, k_row, v_row, dk_row, dv_row, out_row;
+    const int32_t *positions; /* of this sequence's documents; NULL: it is one */
     int T, HS, causal, window;
     int add_q, add_k, add_v; /* not 0: backward adds to the old values */
     float scale, cap;
@@ -86,18 +87,28 @@ struct head {
 };
 
 /* The queries of a tile, and the keys from `start` on that at least one query sees. Of these, lane l sees
- * keys up to diagonal + l, and of a window the keys above diagonal + l - window alone. */
+ * keys from[l] to diagonal + l. */
 struct tile {
-    int first, count, start, keys, diagonal, window;
+    int first, count, start, keys, diagonal;
+    int from[ATTENTION_QUERIES];
 };
+
+/* The first key that position t sees. */
+static int first_key(const struct head *h, int t)
+{
+    int from = h->window > 0 && t >= h->window ? t + 1 - h->window : 0;
+    return h->positions && from < t - h->positions[t] ? t - h->positions[t] : from;
+}
 
 static struct tile tile_of(const struct head *h, int first)
 {
     int count = h->T - first < ATTENTION_QUERIES ? h->T - first : ATTENTION_QUERIES;
     int end = h->causal ? first + count : h->T;
-    int start = h->window > 0 && first >= h->window ? first + 1 - h->window : 0;
-    int window = h->window > 0 ? h->window : end + ATTENTION_QUERIES; /* no key is so far back */
-    return (struct tile){first, count, start, end - start, h->causal ? first - start : end, window};
+    int start = first_key(h, first);
+    struct tile t = {first, count, start, end - start, h->causal ? first - start : end, {0}};
+    for (int lane = 1; lane < count; lane++)
+        t.from[lane] = first_key(h, first + lane) - start;
+    return t;
 }
 
 typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
@@ -140,17 +151,18 @@ static void cap_scores(float *restrict scores, int keys, float scale, float cap)
 
 /* Scores become exp(score*scale - maximum), not yet divided by their sum, which is returned for each lane
  * with the maximum. */
-static void softmax_lanes(float *restrict scores, float *restrict maximum, float *restrict sum, struct tile t,
-                          float scale)
+static void softmax_lanes(float *restrict scores, float *restrict maximum, float *restrict sum,
+                          const struct tile *t, float scale)
 {
-    const int diagonal = t.diagonal, keys = t.keys, window = t.window;
+    const int diagonal = t->diagonal, keys = t->keys;
+    const int *restrict from = t->from;
     for (int lane = 0; lane < ATTENTION_QUERIES; lane++)
         maximum[lane] = -INFINITY, sum[lane] = 0;
     for (int key = 0; key < keys; key++) {
         float *restrict row = scores + (size_t)key * ATTENTION_QUERIES;
         for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
             float s = row[lane] * scale;
-            s = key - diagonal > lane || key - diagonal + window <= lane ? -INFINITY : s;
+            s = key - diagonal > lane || key < from[lane] ? -INFINITY : s;
             row[lane] = s;
             maximum[lane] = s > maximum[lane] ? s : maximum[lane];
         }
@@ -162,7 +174,7 @@ static void softmax_lanes(float *restrict scores, float *restrict maximum, float
             float *restrict row = scores + (size_t)key * ATTENTION_QUERIES;
             for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
                 float e = cpu_exp(row[lane] - maximum[lane]);
-                e = key - diagonal > lane || key - diagonal + window <= lane ? 0.0f : e;
+                e = key - diagonal > lane || key < from[lane] ? 0.0f : e;
                 row[lane] = e;
                 part[lane] += e;
             }
@@ -184,7 +196,7 @@ static ATTENTION_APART void forward_tile(const struct head *h, int first)
                  ATTENTION_QUERIES, t.keys, ATTENTION_QUERIES, h->HS, 0);
     if (h->cap > 0)
         cap_scores(h->scores, t.keys, h->scale, h->cap);
-    softmax_lanes(h->scores, maximum, sum, t, h->cap > 0 ? 1.0f : h->scale);
+    softmax_lanes(h->scores, maximum, sum, &t, h->cap > 0 ? 1.0f : h->scale);
     tile_product(out, h->out_row, (struct tile_a){h->scores, 1, ATTENTION_QUERIES}, values, row, t.count,
                  h->HS, t.keys, 0);
     for (int lane = 0; lane < t.count; lane++) {
@@ -197,15 +209,16 @@ static ATTENTION_APART void forward_tile(const struct head *h, int first)
 
 /* scores become p and dscores (which come as dp) become ds = p (dp - D) scale. */
 static void backward_lanes(float *restrict scores, float *restrict dscores, const float *restrict lse,
-                           const float *restrict D, struct tile t, float scale)
+                           const float *restrict D, const struct tile *t, float scale)
 {
-    const int diagonal = t.diagonal, keys = t.keys, window = t.window;
+    const int diagonal = t->diagonal, keys = t->keys;
+    const int *restrict from = t->from;
     for (int key = 0; key < keys; key++) {
         float *restrict p = scores + (size_t)key * ATTENTION_QUERIES;
         float *restrict ds = dscores + (size_t)key * ATTENTION_QUERIES;
         for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
             float e = cpu_exp(p[lane] * scale - lse[lane]);
-            e = key - diagonal > lane || key - diagonal + window <= lane ? 0.0f : e;
+            e = key - diagonal > lane || key < from[lane] ? 0.0f : e;
             p[lane] = e;
             ds[lane] = e * (ds[lane] - D[lane]) * scale;
         }
@@ -214,15 +227,15 @@ static void backward_lanes(float *restrict scores, float *restrict dscores, cons
 
 /* The same of scores that are capped already: ds is multiplied by 1 - (score / cap)^2, too. */
 static void capped_backward_lanes(float *restrict scores, float *restrict dscores, const float *restrict lse,
-                                  const float *restrict D, struct tile t, float scale, float cap)
+                                  const float *restrict D, const struct tile *t, float scale, float cap)
 {
     const float inverse = 1.0f / cap;
-    for (int key = 0; key < t.keys; key++) {
+    for (int key = 0; key < t->keys; key++) {
         float *restrict p = scores + (size_t)key * ATTENTION_QUERIES;
         float *restrict ds = dscores + (size_t)key * ATTENTION_QUERIES;
         for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
             float part = p[lane] * inverse, e = cpu_exp(p[lane] - lse[lane]);
-            e = key - t.diagonal > lane || key - t.diagonal + t.window <= lane ? 0.0f : e;
+            e = key - t->diagonal > lane || key < t->from[lane] ? 0.0f : e;
             p[lane] = e;
             ds[lane] = e * (ds[lane] - D[lane]) * scale * (1.0f - part * part);
         }
@@ -241,12 +254,12 @@ static float row_dot(const float *a, const float *b, int n)
 /* to (keys, HS) += or = a (keys, count) b (count, HS): added to the first `old` keys, written to the others.
  */
 static void add_to_keys(float *to, size_t to_row, const float *a, const float *b, size_t b_row, int old,
-                        struct tile t, int HS)
+                        const struct tile *t, int HS)
 {
     struct tile_a before = {a, ATTENTION_QUERIES, 1};
     struct tile_a after = {a + (size_t)old * ATTENTION_QUERIES, ATTENTION_QUERIES, 1};
-    tile_product(to, to_row, before, b, b_row, old, HS, t.count, 1);
-    tile_product(to + (size_t)old * to_row, to_row, after, b, b_row, t.keys - old, HS, t.count, 0);
+    tile_product(to, to_row, before, b, b_row, old, HS, t->count, 1);
+    tile_product(to + (size_t)old * to_row, to_row, after, b, b_row, t->keys - old, HS, t->count, 0);
 }
 
 static ATTENTION_APART void backward_tile(const struct head *h, int first)
@@ -270,16 +283,16 @@ static ATTENTION_APART void backward_tile(const struct head *h, int first)
                  ATTENTION_QUERIES, t.keys, ATTENTION_QUERIES, h->HS, 0);
     if (h->cap > 0) {
         cap_scores(h->scores, t.keys, h->scale, h->cap);
-        capped_backward_lanes(h->scores, h->dscores, lse, D, t, h->scale, h->cap);
+        capped_backward_lanes(h->scores, h->dscores, lse, D, &t, h->scale, h->cap);
     } else {
-        backward_lanes(h->scores, h->dscores, lse, D, t, h->scale);
+        backward_lanes(h->scores, h->dscores, lse, D, &t, h->scale);
     }
     /* Tiles go up: before this one, the keys in front of the diagonal have contributions, or all keys where
      * every query sees them. */
     int old = h->causal ? first - t.start : first > 0 ? t.keys : 0;
     float *dk = h->dk + (size_t)t.start * h->dk_row, *dv = h->dv + (size_t)t.start * h->dv_row;
-    add_to_keys(dv, h->dv_row, h->scores, dout, h->out_row, h->add_v ? t.keys : old, t, h->HS);
-    add_to_keys(dk, h->dk_row, h->dscores, q, h->q_row, h->add_k ? t.keys : old, t, h->HS);
+    add_to_keys(dv, h->dv_row, h->scores, dout, h->out_row, h->add_v ? t.keys : old, &t, h->HS);
+    add_to_keys(dk, h->dk_row, h->dscores, q, h->q_row, h->add_k ? t.keys : old, &t, h->HS);
     tile_product(h->dq + (size_t)first * h->q_row, h->q_row,
                  (struct tile_a){h->dscores, 1, ATTENTION_QUERIES}, keys, row, t.count, h->HS, t.keys,
                  h->add_q);
@@ -316,6 +329,7 @@ static struct head head_at(const struct call *c, int b, int h, float *slot)
                       .k_row = k_row,
                       .v_row = v_row,
                       .out_row = out_row,
+                      .positions = a->causal && a->positions ? a->positions + row : NULL,
                       .T = a->lengths ? a->lengths[b] : a->T,
                       .HS = a->head_size,
                       .causal = a->causal,

@@ -18,6 +18,7 @@ struct rotary_pairs {
 struct rotary_call {
     float *out;
     const float *in;
+    const int32_t *positions; /* (B,T); NULL: 0..T-1 */
     int B, T, NH, HS, size, beta;
     double direction; /* 1 or -1 */
     double amplitude;
@@ -46,22 +47,29 @@ static void turn_head(float *out, const float *in, const float *restrict cosine,
     }
 }
 
-static void turn_position(const struct rotary_call *c, const struct rotary_pairs *pairs, int t,
-                          const float *cosine, const float *sine)
+/* Sequences first..end-1 of the batch. */
+struct rotary_rows {
+    int first, end;
+};
+
+static void turn_position(const struct rotary_call *c, const struct rotary_pairs *pairs,
+                          struct rotary_rows rows, int t, const float *cosine, const float *sine)
 {
-    for (int b = 0; b < c->B; b++)
+    for (int b = rows.first; b < rows.end; b++)
         for (int h = 0; h < c->NH; h++) {
             size_t at = (((size_t)b * c->T + t) * c->NH + h) * c->HS + pairs->first;
             turn_head(c->out + at, c->in + at, cosine, sine, pairs->count, c->size / 2, c->beta);
         }
 }
 
-static void turn_positions(const struct rotary_call *c, const struct rotary_pairs *pairs, int from, int end)
+/* The elements from..end-1 of sequences turn by `position` and its followers. */
+static void turn_run(const struct rotary_call *c, const struct rotary_pairs *pairs, struct rotary_rows rows,
+                     int from, int end, int position)
 {
     double cosine[ROTARY_PAIRS], sine[ROTARY_PAIRS];
     float cosine_now[ROTARY_PAIRS], sine_now[ROTARY_PAIRS];
     for (int i = 0; i < pairs->count; i++) {
-        double angle = c->direction * from * pairs->frequency[i];
+        double angle = c->direction * position * pairs->frequency[i];
         cosine[i] = cos(angle), sine[i] = sin(angle);
     }
     for (int t = from; t < end; t++) {
@@ -71,7 +79,23 @@ static void turn_positions(const struct rotary_call *c, const struct rotary_pair
             cosine[i] = x * pairs->cosine[i] - y * pairs->sine[i];
             sine[i] = y * pairs->cosine[i] + x * pairs->sine[i];
         }
-        turn_position(c, pairs, t, cosine_now, sine_now);
+        turn_position(c, pairs, rows, t, cosine_now, sine_now);
+    }
+}
+
+static void turn_positions(const struct rotary_call *c, const struct rotary_pairs *pairs, int from, int end)
+{
+    if (!c->positions) {
+        turn_run(c, pairs, (struct rotary_rows){0, c->B}, from, end, from);
+        return;
+    }
+    for (int b = 0; b < c->B; b++) {
+        const int32_t *at = c->positions + (size_t)b * c->T;
+        for (int first = from, last; first < end; first = last) {
+            for (last = first + 1; last < end && at[last] == at[last - 1] + 1;)
+                last++;
+            turn_run(c, pairs, (struct rotary_rows){b, b + 1}, first, last, at[first]);
+        }
     }
 }
 
@@ -91,6 +115,7 @@ void CPU(rotary)(void *out, const void *in, const struct rotary *rotary, int B, 
 {
     const struct rotary_call c = {.out = out,
                                   .in = in,
+                                  .positions = rotary->positions,
                                   .B = B,
                                   .T = T,
                                   .NH = NH,

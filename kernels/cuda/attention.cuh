@@ -25,7 +25,7 @@ static_assert(THREADS / LANES * PAIR == TILE, "every row of a tile has its threa
 /* Passed to the kernels by value. Rows of q, k, v (and of dq, dk, dv) lie a stride of the call apart. */
 struct attention_call {
     const float *q, *k, *v, *dout, *out, *lse;
-    const int32_t *lengths;
+    const int32_t *lengths, *positions; /* positions NULL: a sequence is one document */
     int64_t q_row, k_row, v_row, out_row;
     int B, T, heads, kv_heads, HS, causal;
     int window;       /* 0: none */
@@ -44,16 +44,26 @@ struct attention_rows {
     int rows;
 };
 
-/* Whether a query of a sequence of `length` sees a key. */
-static __device__ inline bool attention_sees(const struct attention_call *c, int query, int key, int length)
+/* The first key that a query of sequence b sees: it is never less than an earlier query's. */
+static __device__ inline int attention_from(const struct attention_call *c, int b, int query)
 {
-    return query < length && key < length && (!c->causal || key <= query) &&
-           (c->window == 0 || key > query - c->window);
+    int from = c->window > 0 && query >= c->window ? query + 1 - c->window : 0;
+    if (c->positions && query < c->T) {
+        const int own = query - c->positions[(int64_t)b * c->T + query];
+        from = own > from ? own : from;
+    }
+    return from;
+}
+/* Whether a query of a sequence of `length`, whose first key is `from`, sees a key. */
+static __device__ inline bool attention_sees(const struct attention_call *c, int from, int query, int key,
+                                             int length)
+{
+    return query < length && key < length && (!c->causal || key <= query) && key >= from;
 }
 /* The first key that a tile of queries from `first` on may see, at a tile's begin. */
-static __device__ inline int attention_start(const struct attention_call *c, int first)
+static __device__ inline int attention_start(const struct attention_call *c, int b, int first)
 {
-    return c->window > 0 && first >= c->window ? (first + 1 - c->window) / TILE * TILE : 0;
+    return attention_from(c, b, first) / TILE * TILE;
 }
 /* A score after the scale and the cap, and the slope of the cap there. */
 static __device__ inline float attention_score(const struct attention_call *c, float product)

@@ -32,10 +32,10 @@ static __device__ inline struct query_statistics statistics_of(const struct atte
 
 /* Probability of a score, and the score's gradient; 0 where the query does not see the key. */
 static __device__ inline void unsoftmax(float *p, float *ds, float score, float dp,
-                                        struct query_statistics of, int query, int key, int length,
+                                        struct query_statistics of, int from, int query, int key, int length,
                                         const struct attention_call *c)
 {
-    bool seen = attention_sees(c, query, key, length);
+    bool seen = attention_sees(c, from, query, key, length);
     score = attention_score(c, score);
     *p = seen ? expf(score - of.lse[query]) : 0.0f;
     *ds = seen ? *p * (dp - of.D[query]) * c->scale * attention_slope(c, score) : 0.0f;
@@ -73,10 +73,12 @@ static __device__ void add_queries(float dk[PAIR][RESULTS], float dv[PAIR][RESUL
     float scores[PAIR][SCORES], dp[PAIR][SCORES];
     rows_product(scores, k, q, shared->a, shared->b, c->HS, c->vectors);
     rows_product(dp, v, dout, shared->a, shared->b, c->HS, c->vectors);
-    for (int i = 0; i < PAIR; i++)
-        for (int j = 0; j < SCORES; j++)
+    for (int j = 0; j < SCORES; j++) {
+        const int at = query + column_of(j), from = attention_from(c, item->b, at);
+        for (int i = 0; i < PAIR; i++)
             unsoftmax(&shared->p[row_of(i)][column_of(j)], &shared->ds[row_of(i)][column_of(j)], scores[i][j],
-                      dp[i][j], statistics, query + column_of(j), item->first + row_of(i), item->length, c);
+                      dp[i][j], statistics, from, at, item->first + row_of(i), item->length, c);
+    }
     load_columns<CHUNK>(shared->q, q, item->chunk, c->HS, c->vectors);
     load_columns<CHUNK>(shared->dout, dout, item->chunk, c->HS, c->vectors);
     __syncthreads();
@@ -95,10 +97,9 @@ static __global__ void __launch_bounds__(THREADS)
         struct attention_item item = item_of(c, index, c->kv_heads);
         float dk_sum[PAIR][RESULTS] = {}, dv_sum[PAIR][RESULTS] = {};
         int end = item.rows == 0 ? 0 : item.length;
-        if (c->window > 0 && end > item.first + item.rows - 1 + c->window)
-            end = item.first + item.rows - 1 + c->window; /* later queries see none of these keys */
         for (int head = item.head * group; head < (item.head + 1) * group; head++)
-            for (int query = c->causal ? item.first : 0; query < end; query += TILE)
+            for (int query = c->causal ? item.first : 0;
+                 query < end && attention_from(c, item.b, query) < item.first + item.rows; query += TILE)
                 add_queries(dk_sum, dv_sum, shared, c, &item, D, head, query);
         store(dk, c->k_row, dk_sum, beta_k, c, &item);
         store(dv, c->v_row, dv_sum, beta_v, c, &item);
@@ -119,16 +120,18 @@ static __global__ void __launch_bounds__(THREADS)
         float sum[PAIR][RESULTS] = {};
         struct attention_rows q = rows_at(c->q, c->q_row, c->T, item.b, item.first, item.length, at);
         struct attention_rows dout = rows_at(c->dout, c->out_row, c->T, item.b, item.first, item.length, at);
-        for (int key = attention_start(c, item.first); key < keys; key += TILE) {
+        for (int key = attention_start(c, item.b, item.first); key < keys; key += TILE) {
             struct attention_rows k = rows_at(c->k, c->k_row, c->T, item.b, key, keys, kv);
             struct attention_rows v = rows_at(c->v, c->v_row, c->T, item.b, key, keys, kv);
             float scores[PAIR][SCORES], dp[PAIR][SCORES], p;
             rows_product(scores, q, k, shared->a, shared->b, c->HS, c->vectors);
             rows_product(dp, dout, v, shared->a, shared->b, c->HS, c->vectors);
-            for (int i = 0; i < PAIR; i++)
+            for (int i = 0; i < PAIR; i++) {
+                const int query = item.first + row_of(i), from = attention_from(c, item.b, query);
                 for (int j = 0; j < SCORES; j++)
                     unsoftmax(&p, &shared->ds[row_of(i)][column_of(j)], scores[i][j], dp[i][j], statistics,
-                              item.first + row_of(i), key + column_of(j), item.length, c);
+                              from, query, key + column_of(j), item.length, c);
+            }
             load_columns<CHUNK>(shared->k, k, item.chunk, c->HS, c->vectors);
             __syncthreads();
             add_product(sum, shared->ds, shared->k, k.rows, c->HS - item.chunk);

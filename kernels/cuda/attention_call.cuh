@@ -34,6 +34,7 @@ static inline int attention_call_make(struct attention_call *call, const char *o
     call->v = (const float *)v;
     call->dout = (const float *)dout;
     call->lengths = a->lengths;
+    call->positions = a->causal ? a->positions : nullptr;
     call->q_row = a->q_row;
     call->k_row = a->k_row;
     call->v_row = a->v_row;

@@ -36,19 +36,20 @@ struct softmax {
 /* Takes in the scores of 32 more keys (from `key` on, `keys` of all are seen) and leaves their exponentials
  * in `p`. */
 static __device__ void add_scores(struct softmax *so_far, float scores[PAIR][SCORES], tile_slice p,
-                                  const struct attention_call *c, int query, int key, int keys)
+                                  const struct attention_call *c, const struct attention_item *item, int key,
+                                  int keys)
 {
     for (int i = 0; i < PAIR; i++) {
+        const int query = item->first + row_of(i), from = attention_from(c, item->b, query);
         float largest = -INFINITY, sum = 0;
         for (int j = 0; j < SCORES; j++) {
             int at = key + column_of(j);
-            bool seen = at < keys && (!c->causal || at <= query + row_of(i)) &&
-                        (c->window == 0 || at > query + row_of(i) - c->window);
+            bool seen = at < keys && (!c->causal || at <= query) && at >= from;
             scores[i][j] = seen ? attention_score(c, scores[i][j]) : -INFINITY;
             largest = fmaxf(largest, scores[i][j]);
         }
         largest = fmaxf(so_far->maximum[i],
-                        row_max(largest)); /* -INFINITY: of a window, a later key is the first */
+                        row_max(largest)); /* -INFINITY: a later key is the first that the row sees */
         const float base = largest == -INFINITY ? 0.0f : largest;
         float before = expf(so_far->maximum[i] - base);
         for (int j = 0; j < SCORES; j++) {
@@ -93,12 +94,12 @@ static __global__ void __launch_bounds__(THREADS)
         struct softmax so_far = {{-INFINITY, -INFINITY}, {0, 0}, {}};
         struct attention_rows q =
             rows_at(c->q, c->q_row, c->T, item.b, item.first, item.length, (int64_t)item.head * c->HS);
-        for (int key = attention_start(c, item.first); key < keys; key += TILE) {
+        for (int key = attention_start(c, item.b, item.first); key < keys; key += TILE) {
             struct attention_rows k = rows_at(c->k, c->k_row, c->T, item.b, key, keys, kv);
             struct attention_rows v = rows_at(c->v, c->v_row, c->T, item.b, key, keys, kv);
             float scores[PAIR][SCORES];
             rows_product(scores, q, k, shared->q, shared->k, c->HS, c->vectors);
-            add_scores(&so_far, scores, shared->p, c, item.first, key, keys);
+            add_scores(&so_far, scores, shared->p, c, &item, key, keys);
             load_columns<CHUNK>(shared->v, v, item.chunk, c->HS, c->vectors);
             __syncthreads();
             add_product(so_far.out, shared->p, shared->v, v.rows, c->HS - item.chunk);

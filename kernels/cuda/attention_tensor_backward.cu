@@ -52,8 +52,9 @@ static __device__ inline void tensor_key_softmax(float p[TENSOR_SUMS][4], float 
                                                  const struct attention_item *item)
 {
     const int last = item->first + TENSOR_ROWS; /* the key after the block's last */
-    const bool whole =
-        query + TILE <= item->length && last <= item->length && (!c->causal || last <= query + 1);
+    const bool whole = query + TILE <= item->length && last <= item->length &&
+                       (!c->causal || last <= query + 1) &&
+                       attention_from(c, item->b, query + TILE - 1) <= item->first;
     CUDA_EACH (n, 0, TENSOR_SUMS)
         CUDA_EACH (i, 0, 4) {
             int of = n * TENSOR_STEP + tensor_column(i);
@@ -64,7 +65,8 @@ static __device__ inline void tensor_key_softmax(float p[TENSOR_SUMS][4], float 
     CUDA_EACH (n, 0, TENSOR_SUMS)
         CUDA_EACH (i, 0, 4) {
             int of = query + n * TENSOR_STEP + tensor_column(i), at = item->first + tensor_row(i);
-            if (of >= item->length || at >= item->length || (c->causal && at > of))
+            if (of >= item->length || at >= item->length || (c->causal && at > of) ||
+                at < attention_from(c, item->b, of))
                 p[n][i] = ds[n][i] = 0;
         }
 }
@@ -75,8 +77,9 @@ static __device__ inline void tensor_query_softmax(float p[TENSOR_SUMS][4], floa
                                                    const struct attention_call *c,
                                                    const struct attention_item *item)
 {
-    const bool whole =
-        item->rows == TENSOR_ROWS && key + TILE <= keys && (!c->causal || key + TILE <= item->first + 1);
+    const bool whole = item->rows == TENSOR_ROWS && key + TILE <= keys &&
+                       (!c->causal || key + TILE <= item->first + 1) &&
+                       attention_from(c, item->b, item->first + TENSOR_ROWS - 1) <= key;
     CUDA_EACH (n, 0, TENSOR_SUMS)
         CUDA_EACH (i, 0, 4)
             tensor_unsoftmax(&p[n][i], &ds[n][i], c->scale * TENSOR_LOG2E, lse[i / 2], dots[i / 2], c->scale);
@@ -85,7 +88,9 @@ static __device__ inline void tensor_query_softmax(float p[TENSOR_SUMS][4], floa
     CUDA_EACH (n, 0, TENSOR_SUMS)
         CUDA_EACH (i, 0, 4) {
             int of = key + n * TENSOR_STEP + tensor_column(i);
-            if (tensor_row(i) >= item->rows || of >= keys || (c->causal && of > item->first + tensor_row(i)))
+            if (tensor_row(i) >= item->rows || of >= keys ||
+                (c->causal && of > item->first + tensor_row(i)) ||
+                of < attention_from(c, item->b, item->first + tensor_row(i)))
                 p[n][i] = ds[n][i] = 0;
         }
 }
@@ -109,7 +114,8 @@ static __global__ void __launch_bounds__(TENSOR_THREADS)
         tensor_load_left<D>(
             v, tensor_rows(c->v, c->v_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, kv), c->HS);
         for (int head = item.head * group; head < (item.head + 1) * group; head++)
-            for (int query = c->causal ? item.first : 0; query < end; query += TILE) {
+            for (int query = c->causal ? item.first : 0;
+                 query < end && attention_from(c, item.b, query) < item.first + item.rows; query += TILE) {
                 __syncthreads();
                 tensor_load_queries<D>(shared, c, &item, dots, head, query);
                 __syncthreads();
@@ -147,7 +153,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS)
             lse[row] = there ? c->lse[statistics + tensor_row(2 * row)] * TENSOR_LOG2E : 0.0f;
             dot[row] = there ? dots[statistics + tensor_row(2 * row)] : 0.0f;
         }
-        for (int key = 0; key < keys; key += TILE) {
+        for (int key = attention_start(c, item.b, item.first); key < keys; key += TILE) {
             __syncthreads();
             tensor_load_keys<D>(shared->k, shared->v, c, item.b, key, keys, kv);
             __syncthreads();
@@ -179,7 +185,7 @@ extern "C" int cuda_attention_backward_tf32(void *dq, void *dk, void *dv, const 
                                             void *stream, struct muster_error *err)
 {
     struct attention_call call;
-    if (a->head_size > CUDA_ATTENTION_TENSOR_HEAD || a->window > 0 || a->cap > 0)
+    if (a->head_size > CUDA_ATTENTION_TENSOR_HEAD || a->cap > 0)
         return cuda_attention_backward(dq, dk, dv, dout, q, k, v, out, lse, a, beta, work, stream, err);
     if (attention_call_make(&call, "attention_backward", a, q, k, v, dout, err) < 0)
         return -1;

@@ -40,25 +40,33 @@ static __device__ void tensor_add_scores(struct tensor_softmax<D> *so_far, float
     CUDA_EACH (n, 0, TENSOR_SUMS)
         CUDA_EACH (i, 0, 4)
             scores[n][i] *= scale;
-    if (key + TILE > (c->causal ? item->first + 1 : keys)) /* some row does not see some of them */
+    const int last = item->first + TENSOR_ROWS - 1;
+    if (key + TILE > (c->causal ? item->first + 1 : keys) ||
+        key <
+            attention_from(c, item->b, last < c->T ? last : c->T - 1)) { /* a row does not see some of them */
+        int from[TENSOR_LANE_ROWS];
+        CUDA_EACH (row, 0, TENSOR_LANE_ROWS)
+            from[row] = attention_from(c, item->b, item->first + tensor_row(2 * row));
         CUDA_EACH (n, 0, TENSOR_SUMS)
             CUDA_EACH (i, 0, 4) {
                 int at = key + n * TENSOR_STEP + tensor_column(i);
-                if (at >= keys || (c->causal && at > item->first + tensor_row(i)))
+                if (at >= keys || (c->causal && at > item->first + tensor_row(i)) || at < from[i / 2])
                     scores[n][i] = -INFINITY;
             }
+    }
     CUDA_EACH (n, 0, TENSOR_SUMS)
         CUDA_EACH (i, 0, 4)
             largest[i / 2] = fmaxf(largest[i / 2], scores[n][i]);
     CUDA_EACH (row, 0, TENSOR_LANE_ROWS) {
-        /* finite: every row sees key 0, which is in the first tile */
         largest[row] = fmaxf(so_far->maximum[row], tensor_row_max(largest[row]));
+        /* -INFINITY: a later key is the first that the row sees */
+        const float base = largest[row] == -INFINITY ? 0.0f : largest[row];
         CUDA_EACH (n, 0, TENSOR_SUMS)
             CUDA_EACH (i, 2 * row, 2 * row + 2) {
-                scores[n][i] = exp2f(scores[n][i] - largest[row]);
+                scores[n][i] = exp2f(scores[n][i] - base);
                 sum[row] += scores[n][i];
             }
-        float before = exp2f(so_far->maximum[row] - largest[row]);
+        float before = exp2f(so_far->maximum[row] - base);
         so_far->maximum[row] = largest[row];
         so_far->sum[row] = so_far->sum[row] * before + tensor_row_sum(sum[row]);
         CUDA_EACH (n, 0, D / TENSOR_STEP)
@@ -102,7 +110,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS)
         float q[D / TENSOR_STEP][4], scores[TENSOR_SUMS][4];
         tensor_load_left<D>(
             q, tensor_rows(c->q, c->q_row, c->T, item.b, item.first, item.length, TENSOR_ROWS, at), c->HS);
-        for (int key = 0; key < keys; key += TILE) {
+        for (int key = attention_start(c, item.b, item.first); key < keys; key += TILE) {
             __syncthreads();
             tensor_load_keys<D>(shared->k, shared->v, c, item.b, key, keys, kv);
             __syncthreads();
@@ -119,7 +127,7 @@ extern "C" int cuda_attention_forward_tf32(void *out, void *lse, const void *q, 
                                            struct muster_error *err)
 {
     struct attention_call call;
-    if (a->head_size > CUDA_ATTENTION_TENSOR_HEAD || a->window > 0 || a->cap > 0)
+    if (a->head_size > CUDA_ATTENTION_TENSOR_HEAD || a->cap > 0)
         return cuda_attention_forward(out, lse, q, k, v, a, work, stream, err);
     if (attention_call_make(&call, "attention_forward", a, q, k, v, NULL, err) < 0)
         return -1;

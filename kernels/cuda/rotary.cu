@@ -17,13 +17,15 @@ struct rotary_pairs {
     double turns[ROTARY_PAIRS];
 };
 
-static __global__ void rotary_kernel(float *out, const float *in, struct rotary_pairs pairs, int64_t heads,
-                                     int T, int NH, int HS, int backward, int beta)
+static __global__ void rotary_kernel(float *out, const float *in, const int32_t *positions,
+                                     struct rotary_pairs pairs, int64_t heads, int T, int NH, int HS,
+                                     int backward, int beta)
 {
     for (int64_t i = thread_first(); i < heads * pairs.count; i += thread_stride()) {
         int64_t head = i / pairs.count;
         int pair = (int)(i % pairs.count);
-        double turns = (double)(head / NH % T) * pairs.turns[pair];
+        int64_t row = head / NH;
+        double turns = (double)(positions ? positions[row] : row % T) * pairs.turns[pair];
         float part = (float)(turns - floor(turns)), c, s;
         sincospif(2.0f * part, &s, &c);
         c *= pairs.amplitude;
@@ -72,7 +74,7 @@ extern "C" int cuda_rotary(void *out, const void *in, const struct rotary *rotar
             pairs.turns[i] = rotary_frequency(rotary, HS, T, first + i) / two_pi;
         struct cuda_grid grid = cuda_grid_elements(heads * pairs.count);
         CUDA_LAUNCH("rotary", err, rotary_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
-                    (const float *)in, pairs, heads, T, NH, HS, backward, beta);
+                    (const float *)in, rotary->positions, pairs, heads, T, NH, HS, backward, beta);
     }
     return 0;
 }

@@ -22,6 +22,8 @@ static struct place place_at(const struct attention *a, int b, int h, int t)
     size_t kv = (size_t)(h / (a->heads / a->kv_heads)) * HS;
     int length = a->lengths ? a->lengths[b] : a->T;
     int from = a->causal && a->window > 0 && t >= a->window ? t + 1 - a->window : 0;
+    if (a->causal && a->positions && from < t - a->positions[row])
+        from = t - a->positions[row];
     return (struct place){.q = row * (size_t)a->q_row + h * HS,
                           .k = first * (size_t)a->k_row + kv,
                           .v = first * (size_t)a->v_row + kv,

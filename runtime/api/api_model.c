@@ -194,6 +194,16 @@ int muster_model_check(struct muster_model *model, struct muster_error *err)
     return api_model_complete(model, err) ? 0 : -1;
 }
 
+int muster_model_pack(struct muster_model *model, struct muster_error *err)
+{
+    if (!api_model_complete(model, err))
+        return -1;
+    (void)pthread_mutex_lock(&model->lock);
+    const int result = model_pack(model->model, err);
+    (void)pthread_mutex_unlock(&model->lock);
+    return result;
+}
+
 int32_t muster_model_logits(struct muster_model *model)
 {
     const struct model *whole = api_model_complete(model, NULL);

@@ -116,7 +116,8 @@ static void *make_batch(const struct muster_trainer *t, struct batch *batch)
         const int64_t below = api_numbers(t, i);
         for (int64_t n = 0; below > 0 && n < count; n++) {
             state = state * 1664525U + 1013904223U;
-            numbers[n] = (int32_t)((state >> 8) % (uint64_t)below);
+            numbers[n] =
+                (int32_t)(t->model.inputs[i].places ? (uint64_t)(n % below) : (state >> 8) % (uint64_t)below);
         }
     }
     return memory;

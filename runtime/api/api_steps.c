@@ -51,6 +51,22 @@ static int64_t check_values(const struct muster_trainer *t, int input, const voi
     return counted;
 }
 
+/* Kernels read keys from a position's place before it on. */
+static int check_places(const struct muster_trainer *t, int input, const int32_t *array, int64_t count,
+                        struct muster_error *err)
+{
+    for (int64_t i = 0; t->model.inputs[input].places && i < count; i++) {
+        const int32_t next = i % t->plan.shape.T ? array[i - 1] + 1 : 0;
+        if (array[i] != 0 && array[i] != next)
+            return error_set(
+                err, MUSTER_E_INVALID,
+                "%s[%lld] is %d, but must be 0, at the begin of a document, or the place after the "
+                "position before it, %d",
+                t->model.inputs[input].name, (long long)i, array[i], next);
+    }
+    return 0;
+}
+
 static int check_array(const struct muster_trainer *t, int input, const void *array, int64_t rows,
                        int64_t *targets, struct muster_error *err)
 {
@@ -60,7 +76,7 @@ static int check_array(const struct muster_trainer *t, int input, const void *ar
         return error_set(err, MUSTER_E_INVALID, "the array of input %s is NULL", desc->name);
     int64_t counted = desc->dtype == DTYPE_I32 ? check_numbers(t, input, array, count, err)
                                                : check_values(t, input, array, count, err);
-    if (counted < 0)
+    if (counted < 0 || check_places(t, input, array, count, err) < 0)
         return -1;
     if (t->compared[input])
         *targets = counted;

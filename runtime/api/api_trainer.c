@@ -43,7 +43,10 @@ static void find_bounds(struct muster_trainer *t)
 
 int64_t api_numbers(const struct muster_trainer *t, int input)
 {
-    return t->model.inputs[input].lengths ? (int64_t)t->plan.shape.T + 1 : t->vocabulary[input];
+    const struct batch_input *desc = &t->model.inputs[input];
+    return desc->lengths  ? (int64_t)t->plan.shape.T + 1
+           : desc->places ? t->plan.shape.T
+                          : t->vocabulary[input];
 }
 
 static int own_model(struct muster_trainer *t, const struct model *model, struct muster_error *err)

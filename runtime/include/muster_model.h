@@ -68,6 +68,13 @@ MUSTER_API void muster_model_free(struct muster_model *model);
  * with it, in one line: "mine: layer mlp: add reads values of 64 and 128 elements; they must be equal". */
 MUSTER_API int muster_model_check(struct muster_model *model, struct muster_error *err);
 
+/* Completes the model, of which no trainer was opened yet. Documents may then lie one after the other in a
+ * sample. Batches have one more array after the others, "positions": an int32_t a position, its place in its
+ * own document, 0 at each begin. Attention sees the position's own document alone. Learned and rotary
+ * positions begin with 0 in each. -1: MUSTER_E_UNSUPPORTED names an operation that documents cannot share,
+ * such as attention without MUSTER_CAUSAL. */
+MUSTER_API int muster_model_pack(struct muster_model *model, struct muster_error *err);
+
 /* Completes the model and returns the handle of the value that its loss compares with the targets, for
  * muster_trainer_forward: the logits, or the first argument of muster_squared_error. */
 MUSTER_API int32_t muster_model_logits(struct muster_model *model);

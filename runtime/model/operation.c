@@ -124,7 +124,9 @@ const struct operation operation_rms_norm = {
 static void rotary_turn(const struct operation_call *c, void *to, const void *from, int backward, int add)
 {
     const struct operation_settings *s = c->settings;
-    c->context->kernels->rotary(to, from, &s->rotary, c->context->shape.B, c->context->shape.T, s->heads,
+    struct rotary rotary = s->rotary;
+    rotary.positions = operation_positions(c);
+    c->context->kernels->rotary(to, from, &rotary, c->context->shape.B, c->context->shape.T, s->heads,
                                 c->width / s->heads, backward, add, c->context->stream);
 }
 
@@ -169,6 +171,7 @@ static struct attention attention_shape(const struct operation_call *c)
         .k_row = c->in_width[1],
         .v_row = c->in_width[2],
         .lengths = s->by_length && batch ? batch->input[s->input] : NULL,
+        .positions = operation_positions(c),
     };
 }
 

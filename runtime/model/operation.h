@@ -28,6 +28,8 @@ struct operation_settings {
     int first;      /* slice: the first element of each group (heads: the groups); embedding: the position of
                        the sequence's first element in the table of positions */
     bool by_length; /* attention only: `input` has the lengths of the samples; later positions are not seen */
+    int documents;  /* attention, rotary, embedding: index + 1 of the batch's array with each position's place
+                       in  its document; 0: none. A batch without the array has one document a sample */
     struct rotary rotary;
     int input;                     /* index into model.inputs, for a number of the batch */
     enum dtype dtype;              /* type of the elements, where an operation takes several */
@@ -64,6 +66,13 @@ struct operation_call {
     const void *before;
     int before_kind;
 };
+
+/* The array of settings->documents, (B,T); NULL: none. */
+static inline const int32_t *operation_positions(const struct operation_call *c)
+{
+    const struct batch *batch = c->context->batch; /* NULL while sizes are computed */
+    return c->settings->documents && batch ? batch->input[c->settings->documents - 1] : NULL;
+}
 
 /* Bits of `reads`, `forward_over` and `backward_over`. */
 enum { OPERATION_IN0 = 1, OPERATION_IN1 = 2, OPERATION_IN2 = 4, OPERATION_OUT = 8 };

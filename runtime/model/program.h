@@ -183,6 +183,13 @@ void program_squared_error(struct writer *w, int in, int input);
 
 extern const struct layer_ops program_ops;
 
+/* Documents may lie one after the other in a row from now on. Adds an array MODEL_POSITIONS to the batch,
+ * i32, one a position: its place in its own document, 0 at each begin. Attention then sees its own document
+ * alone, and positions begin with 0 in each. Other operations take rows one by one. An error names an
+ * operation that documents cannot share, such as attention that sees later positions. */
+#define MODEL_POSITIONS "positions"
+int model_pack(struct model *model, struct muster_error *err);
+
 /* Whether positions after the longest sample of a micro-batch change nothing, so that they need not
  * be computed: all attention sees up to lengths or backwards, and the loss has a row for each sample. */
 bool program_ends_with_lengths(const struct model *model);

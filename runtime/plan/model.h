@@ -84,6 +84,7 @@ struct batch_input {
     int64_t width;  /* elements of a row */
     bool positions; /* a row for each position, not for each sample */
     bool lengths;   /* numbers of positions that samples have, 0 to T: i32, one a sample */
+    bool places;    /* places of positions in documents: i32, each 0 or one more than the place before it */
     uint8_t absent; /* byte that fills an absent sample: 0xFF where targets of -1 do not count */
 };
 

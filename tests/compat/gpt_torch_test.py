@@ -41,16 +41,20 @@ def initial_parameters(generator):
     return parameters
 
 
-def loss_of(p, tokens, targets):
+def loss_of(p, tokens, targets, places=None):
+    """places (B, T): of documents in a row, see `ours`."""
     B, T = tokens.shape
-    x = p["wte.weight"][tokens] + p["wpe.weight"][:T]
+    places = torch.arange(T).expand(B, T) if places is None else places
+    begins = torch.arange(T) - places
+    unseen = torch.ones(T, T, dtype=torch.bool).triu(1) | (torch.arange(T) < begins[:, :, None])
+    x = p["wte.weight"][tokens] + p["wpe.weight"][places]
     for i in range(LAYERS):
         w = {name.split(f"h.{i}.")[1]: value for name, value in p.items() if name.startswith(f"h.{i}.")}
         h = functional.layer_norm(x, (CHANNELS,), w["ln_1.weight"], w["ln_1.bias"], 1e-5)
         qkv = functional.linear(h, w["attn.c_attn.weight"], w["attn.c_attn.bias"])
         q, k, v = (part.view(B, T, HEADS, -1).transpose(1, 2) for part in qkv.split(CHANNELS, dim=2))
         scores = q @ k.transpose(2, 3) / (CHANNELS // HEADS) ** 0.5
-        scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), float("-inf"))
+        scores = scores.masked_fill(unseen[:, None], float("-inf"))
         attention = (scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, CHANNELS)
         x = x + functional.linear(attention, w["attn.c_proj.weight"], w["attn.c_proj.bias"])
         h = functional.layer_norm(x, (CHANNELS,), w["ln_2.weight"], w["ln_2.bias"], 1e-5)
@@ -80,6 +84,19 @@ def compare(comparison, variant, parameters, tokens, targets):
     comparison.check_parameters(variant, parameters, found[3], wanted[3])
 
 
+def compare_packed(comparison, parameters, tokens, targets):
+    """Documents of 11 and 21, of 32, and of 1, 5, 1 and 25 positions in rows; the rest is documents of one."""
+    places = torch.zeros((B, T), dtype=torch.int64)
+    for row, at, length in (0, 0, 11), (0, 11, 21), (1, 0, 32), (2, 1, 5), (2, 7, 25), (3, 0, 9):
+        places[row, at:at + length] = torch.arange(length)
+    for dtype, ranks, micro_batches in ("f32", 1, 1), ("f64", 2, 2):
+        variant = Variant("AdamW", 0, adam(torch.optim.AdamW), steps=20)
+        wanted = reference(lambda p, t, wanted: loss_of(p, t, wanted, places), parameters, tokens, targets, variant)
+        found = ours(["gpt2", LAYERS, CHANNELS, HEADS, VOCAB, POSITIONS], parameters, tokens, targets, variant, dtype, ranks, "FULL_SHARD",
+                     micro_batches, places=places.expand(variant.steps, B, T))
+        comparison.check_run(f"documents in rows, {dtype}, {ranks} ranks: ", found, wanted, slices=lambda name: 3 if name.endswith("c_attn.bias") else 1)
+
+
 def main():
     torch.set_num_threads(1)  # tiny products, and other tests run next to this one
     generator = torch.Generator().manual_seed(7)
@@ -89,6 +106,7 @@ def main():
     comparison = Comparison()
     for variant in VARIANTS:
         compare(comparison, variant, parameters, tokens, targets)
+    compare_packed(comparison, parameters, tokens, targets)
     return 1 if comparison.failures else 0
 
 

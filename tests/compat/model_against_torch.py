@@ -80,10 +80,11 @@ def reference(loss_of, parameters, tokens, targets, variant=ADAMW):
 
 
 def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", ranks=1, strategy="NO_SHARD", micro_batches=1,
-         moves=("f32", "f32", 0), evaluated=None, lengths=None, pipeline=()):
+         moves=("f32", "f32", 0), evaluated=None, lengths=None, pipeline=(), places=None):
     """The same of muster. architecture: the numbers that model_dump.c reads. moves: the dtypes of parameters and gradients in
     transit, and the loss scale. dtype: f32, f64, or bf16 (f32 with products of bf16). evaluated: a list, to which the loss after the training is added. lengths: (steps, samples), of texts
-    whose targets are one a sample. pipeline: stages of as many ranks each, parts of a stage, schedule."""
+    whose targets are one a sample. pipeline: stages of as many ranks each, parts of a stage, schedule. places: (steps, samples,
+    positions), of documents in a row."""
     real = torch.float64 if dtype == "f64" else torch.float32
     tokens, targets = tokens[:variant.steps], targets[:variant.steps]
     steps, samples, positions = targets.shape if lengths is None else tokens.shape
@@ -94,6 +95,7 @@ def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", 
         (folder / "config").write_text("\n".join(" ".join(map(str, line)) for line in (architecture, run, pipeline)) + "\n")
         (folder / "params").write_bytes(b"".join(torch_python.bytes_of(value.to(real)) for value in parameters.values()))
         files = [("tokens", tokens), ("targets", targets)] + ([] if lengths is None else [("lengths", lengths[:variant.steps])])
+        files += [] if places is None else [("positions", places[:variant.steps])]
         for name, values in files:
             kind = torch.float32 if values.is_floating_point() else torch.int32  # pictures, or numbers
             (folder / name).write_bytes(torch_python.bytes_of(values.to(kind)))

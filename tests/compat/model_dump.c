@@ -21,7 +21,8 @@
  * each, parts of a stage, schedule. dtype is f32 (the fast kernels), bf16 (the same with products of bf16) or
  * f64 (the reference). FOLDER/params: every parameter in the model's order, of the dtype. FOLDER/tokens and
  * FOLDER/targets: (steps, samples, T) i32, of simple_cnn and resnet pictures, f32, and labels; of the models
- * of texts also FOLDER/lengths, (steps, samples) as their targets; ranks (threads of this process) and
+ * of texts also FOLDER/lengths, (steps, samples) as their targets; with FOLDER/positions, (steps, samples, T)
+ * i32, documents lie in rows (model_pack); ranks (threads of this process) and
  * micro-batches share the samples of a step. Written by rank 0: FOLDER/grads (the first step's, same order),
  * FOLDER/losses (f64, one a step), FOLDER/norms (f64), FOLDER/evaluated (f64: the loss of the first step's
  * first micro-batch of rank 0 after the training), FOLDER/names (a line a parameter: name, elements),
@@ -29,6 +30,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -402,17 +404,22 @@ static struct model *create_model(const struct settings *s, struct muster_error 
                                                          : gpt2_create_adapted(&s->gpt2, lora, err);
 }
 
-/* FOLDER/tokens, perhaps FOLDER/lengths, and FOLDER/targets, in memory that is the run's. */
+/* FOLDER/tokens, perhaps FOLDER/lengths, FOLDER/targets, and of documents in rows FOLDER/positions, in memory
+ * that is the run's. */
 static int read_inputs(const char *folder, struct run *run, struct muster_error *err)
 {
     const size_t samples = (size_t)run->s.steps * (size_t)run->s.samples;
     const int last = run->model->input_count - 1;
+    const int targets = strcmp(run->model->inputs[last].name, MODEL_POSITIONS) ? last : last - 1;
     for (int i = 0; i <= last; i++) {
         const size_t bytes = samples * sample_bytes(run, i);
         run->input[i] = mem_calloc(bytes, 1);
         if (!run->input[i])
             return error_set(err, MUSTER_E_NOMEM, "no memory for %zu bytes of the batches", bytes);
-        const char *name = i == last ? "targets" : i ? "lengths" : "tokens";
+        const char *name = !strcmp(run->model->inputs[i].name, MODEL_POSITIONS) ? MODEL_POSITIONS
+                           : i == targets                                       ? "targets"
+                           : i                                                  ? "lengths"
+                                                                                : "tokens";
         if (transfer(folder, name, false, run->input[i], bytes, err))
             return -1;
     }
@@ -432,7 +439,10 @@ static int run_folder(const char *folder, struct muster_error *err)
     GUARD(guard_model)
     struct model *model = create_model(s, err);
     const struct plan_cut cut = {.stages = s->stages, .chunks = s->chunks, .even = true};
-    if (!model || mark_parameters(model, &run.s, err) < 0 || plan_cut_model(model, NULL, &cut, err) < 0)
+    scope_free char *positions = mem_printf("%s/" MODEL_POSITIONS, folder);
+    const bool packed = positions && !access(positions, R_OK);
+    if (!model || (packed && model_pack(model, err) < 0) || mark_parameters(model, &run.s, err) < 0 ||
+        plan_cut_model(model, NULL, &cut, err) < 0)
         return -1;
     run.model = model;
     run.kernels = !strcmp(s->dtype, "f64")    ? kernels_ref_f64()

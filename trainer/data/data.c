@@ -28,6 +28,7 @@ void data_destroy(struct data *data)
     for (int i = 0; i < data->count; i++) {
         selection_free(&data->part[i].selection);
         mem_free(data->part[i].kept);
+        rows_free(&data->part[i].rows);
     }
     for (int i = 0; data->owned && i < data->count; i++)
         corpus_destroy(data->part[i].corpus);
@@ -54,19 +55,29 @@ static struct data *create_data(const struct data_options *o, int parts, struct 
     return take_pointer(&data);
 }
 
+static bool by_documents(const struct data *data)
+{
+    return data->packing == DATA_DOCUMENTS || data->packing == DATA_PACKED;
+}
+
+static const char *packing_name(enum data_packing packing)
+{
+    return packing == DATA_DOCUMENTS ? "documents" : packing == DATA_PACKED ? "packed" : "stream";
+}
+
 /* Samples of a source; -1: it has too few tokens. */
 static int64_t count_samples(const struct data *data, const char *path, const struct corpus *corpus,
                              struct muster_error *err)
 {
     const int64_t tokens = corpus_tokens(corpus), documents = corpus_documents(corpus);
-    if (data->packing == DATA_DOCUMENTS && documents < 0)
-        return error_set(
-            err, MUSTER_E_UNSUPPORTED,
-            "data.packing is documents, but the token shards of %s do not say where documents end", path);
+    if (by_documents(data) && documents < 0)
+        return error_set(err, MUSTER_E_UNSUPPORTED,
+                         "data.packing is %s, but the token shards of %s do not say where documents end",
+                         packing_name(data->packing), path);
     if (tokens == 0)
         return error_set(err, MUSTER_E_INVALID, "data.path %s holds no text: every file is empty or binary",
                          path);
-    if (data->packing == DATA_DOCUMENTS)
+    if (by_documents(data))
         return documents;
     if (tokens < (int64_t)data->T + 1)
         return error_set(
@@ -156,7 +167,7 @@ static int hold_out(struct data *data, const struct data_options *o, struct must
 static int64_t selected_samples(const struct data *data, const struct selection *selection)
 {
     const int64_t tokens = selection_tokens(selection);
-    return data->packing == DATA_DOCUMENTS ? selection->count : tokens > 0 ? (tokens - 1) / data->T : 0;
+    return by_documents(data) ? selection->count : tokens > 0 ? (tokens - 1) / data->T : 0;
 }
 
 /* Divides the documents of a source; sets the number of samples of both parts. */
@@ -272,7 +283,7 @@ static void count_figures(struct data *data)
 
 static void count_cut(struct data *data)
 {
-    for (int i = 0; data->packing == DATA_DOCUMENTS && i < data->count; i++) {
+    for (int i = 0; by_documents(data) && i < data->count; i++) {
         for (int64_t d = 0; d < corpus_documents(data->part[i].corpus); d++) {
             int64_t begin, end;
             corpus_document(data->part[i].corpus, d, &begin, &end);
@@ -286,7 +297,7 @@ static int identify(struct data *data, const struct opening *opening, struct mus
 {
     const struct data_options *o = opening->options;
     struct buffer *out = &data->identity;
-    identity_add(out, "packing", "%s", data->packing == DATA_DOCUMENTS ? "documents" : "stream");
+    identity_add(out, "packing", "%s", packing_name(data->packing));
     if (data_has_text(data)) {
         identity_add(out, "tokenizer", "%s (%016llx)", tokenizer_kind(opening->tokenizer),
                      (unsigned long long)tokenizer_fingerprint(opening->tokenizer));
@@ -326,8 +337,10 @@ static int note_chats(const struct data *data, const struct data_options *o, str
                             (unsigned long long)c->in_parts, (unsigned long long)c->chats);
     if (data->packing == DATA_STREAM)
         (void)buffer_printf(
-            o->notes, "data.packing is stream: chats follow each other in a sample, and a chat sees the "
-                      "chats in front of it; data.packing documents gives each a sample of its own\n");
+            o->notes,
+            "data.packing is stream: chats follow each other in a sample, and a chat sees the "
+            "chats in front of it; data.packing documents gives each a sample of its own, and packed "
+            "packs several that do not see each other\n");
     return o->notes->failed ? error_set(err, MUSTER_E_NOMEM, "no memory for a line") : 0;
 }
 
@@ -353,6 +366,35 @@ static int keep_usable_samples(struct data *data, const struct data_options *o, 
                          of, (long long)dropped, (long long)all, data->T) < 0
                ? error_set(err, MUSTER_E_NOMEM, "no memory for a line")
                : 0;
+}
+
+/* DATA_PACKED: rows of documents become the samples. */
+static int pack_part(struct data *data, struct data_part *part, struct muster_error *err)
+{
+    scope_free int32_t *length = mem_calloc((size_t)part->samples + 1, sizeof *length);
+    if (!length)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to pack %lld documents", (long long)part->samples);
+    for (int64_t i = 0; i < part->samples; i++) {
+        int64_t begin;
+        length[i] = sample_document(data, part, i, &begin);
+    }
+    if (rows_pack(length, part->samples, data->T, &part->rows, err) < 0)
+        return -1;
+    part->samples = part->rows.count;
+    return 0;
+}
+
+static int pack(struct data *data, struct muster_error *err)
+{
+    if (!data || data->packing != DATA_PACKED)
+        return 0;
+    data->samples = 0;
+    for (int i = 0; i < data->count; i++) {
+        if (pack_part(data, &data->part[i], err) < 0)
+            return -1;
+        data->samples += data->part[i].samples;
+    }
+    return 0;
 }
 
 static struct data *open_sources(const struct opening *opening, const struct data_source *sources, int count,
@@ -387,6 +429,8 @@ static struct data *open_sources(const struct opening *opening, const struct dat
         return NULL;
     if (data->samples < before)
         identity_add(&data->identity, "samples without targets", "%lld", (long long)(before - data->samples));
+    if (pack(data, err) < 0 || pack(data->validation, err) < 0)
+        return NULL;
     return identify(data, opening, err) < 0 ? NULL : take_pointer(&data);
 }
 
@@ -440,19 +484,27 @@ enum data_packing data_packing(const struct data *data)
     return data->packing;
 }
 
+int64_t data_documents_used(const struct data *data)
+{
+    int64_t documents = 0;
+    for (int i = 0; by_documents(data) && i < data->count; i++) {
+        const struct data_part *part = &data->part[i];
+        documents += part->rows.start ? part->rows.start[part->samples] : part->samples;
+    }
+    return documents;
+}
+
 double data_padding(const struct data *data)
 {
     double filled = 0, all = 0;
-    for (int i = 0; data->packing == DATA_DOCUMENTS && i < data->count; i++) {
+    for (int i = 0; by_documents(data) && i < data->count; i++) {
         const struct data_part *part = &data->part[i];
-        for (int64_t k = 0; k < part->samples; k++) {
-            const int64_t number = part->kept ? part->kept[k] : part->first + k;
-            int64_t begin, end;
-            corpus_document(part->corpus, part->selection.count ? part->selection.document[number] : number,
-                            &begin, &end);
-            filled += end - begin > data->T ? data->T : (double)(end - begin - 1);
-            all += data->T;
+        const int64_t documents = part->rows.start ? part->rows.start[part->samples] : part->samples;
+        for (int64_t k = 0; k < documents; k++) {
+            int64_t begin;
+            filled += sample_document(data, part, k, &begin);
         }
+        all += (double)part->samples * data->T;
     }
     return all > 0 ? 1 - filled / all : 0;
 }

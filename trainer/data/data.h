@@ -3,9 +3,10 @@
  *
  * A source is a stream of tokens. DATA_STREAM cuts it into windows of positions + 1 tokens, `positions`
  * apart. With DATA_DOCUMENTS each document is a sample: cut at positions + 1 tokens, or filled up with
- * positions whose targets do not count. Global sample g of training is sample order_permute(epoch, g mod
- * samples) of epoch g / samples. A validation split is a second, disjoint set of samples, read in the order
- * of the sources. No token is a target in both. */
+ * positions whose targets do not count. With DATA_PACKED a sample is a row of several documents (rows.h),
+ * each cut as with DATA_DOCUMENTS; a model then sees each by itself (data_positions). Global sample g of
+ * training is sample order_permute(epoch, g mod samples) of epoch g / samples. A validation split is a
+ * second, disjoint set of samples, read in the order of the sources. No token is a target in both. */
 #ifndef MUSTER_TRAINER_DATA_DATA_H
 #define MUSTER_TRAINER_DATA_DATA_H
 
@@ -19,7 +20,7 @@ enum { DATA_NO_TARGET = -1 }; /* target of a position whose loss does not count 
 enum { DATA_SOURCES = 256 };
 
 /* DATA_AUTO: documents where a source has chats, else a stream. */
-enum data_packing { DATA_AUTO, DATA_STREAM, DATA_DOCUMENTS };
+enum data_packing { DATA_AUTO, DATA_STREAM, DATA_DOCUMENTS, DATA_PACKED };
 /* How validation_share divides: the samples at the end of each source, or documents, each by a hash of its
  * own text. Adding or removing a document then moves no other document to the other side. */
 enum data_split { DATA_SPLIT_END, DATA_SPLIT_DOCUMENTS };
@@ -70,8 +71,10 @@ int64_t data_documents_cut(const struct data *data);
 /* Chats of all sources, and how documents become samples. */
 int64_t data_chats(const struct data *data);
 enum data_packing data_packing(const struct data *data);
-/* Share of the positions of all samples to train on that come after the ends of documents. */
+/* Share of the positions of all samples to train on that come after the ends of documents, and the samples'
+ * documents. */
 double data_padding(const struct data *data);
+int64_t data_documents_used(const struct data *data);
 /* The settings and files that determine the samples, next to seed and positions: sources by sizes and ends of
  * their files, tokenizer, packing, shares. Lines "NAME=VALUE", owned by data. */
 const char *data_identity(const struct data *data);
@@ -94,5 +97,9 @@ int data_targets_each(const struct data *data);
  * vocabulary. */
 int data_sample(const struct data *data, uint64_t g, int32_t *tokens, int32_t *targets,
                 struct muster_error *err);
+/* Writes the place of each position of sample g in its own document (positions): 0, 1, 2, and 0 at the begin
+ * of the next. Each position after the last document is a document of its own. Without DATA_PACKED a sample
+ * is one document. */
+void data_positions(const struct data *data, uint64_t g, int32_t *positions);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "trainer/data/corpus.h"
 #include "trainer/data/data.h"
+#include "trainer/data/rows.h"
 #include "trainer/data/token_file.h"
 
 /* ---- selection.c: the documents of a split, joined into a stream of tokens ---- */
@@ -36,6 +37,7 @@ struct data_part {
     int64_t first, samples;
     int64_t *kept;              /* (samples) sample numbers; NULL: first, first + 1, ... */
     struct selection selection; /* chosen documents of the corpus; count 0: the whole corpus */
+    struct rows rows;           /* DATA_PACKED: samples are these rows of the samples above */
 };
 
 struct data {
@@ -55,6 +57,10 @@ struct data {
     struct buffer identity;
     int files;
 };
+
+/* sample.c: a document of a part, without those that are unusable, and the positions that it fills: its first
+ * token, and how many of it are inputs. */
+int sample_document(const struct data *data, const struct data_part *part, int64_t index, int64_t *begin);
 
 /* selection.c: removes the samples without a target that counts, such as a prompt that fills the sample, or a
  * text of one token: no step and no evaluation may consist of such samples alone. Returns the number of

@@ -8,10 +8,10 @@
 
 enum { BLOCK = 1024 }; /* tokens at a time */
 
-/* A sample of a part, by its number among all samples of the corpus or of the selection. */
+/* A sample of a part. */
 struct place {
     const struct data_part *part;
-    int64_t number;
+    int64_t index;
 };
 
 static struct place place_among(const struct data *data, int64_t index)
@@ -19,7 +19,7 @@ static struct place place_among(const struct data *data, int64_t index)
     const struct data_part *part = data->part;
     for (; index >= part->samples; part++)
         index -= part->samples;
-    return (struct place){part, part->kept ? part->kept[index] : part->first + index};
+    return (struct place){part, index};
 }
 
 static struct place place_of(const struct data *data, uint64_t g)
@@ -34,7 +34,7 @@ static struct place place_of(const struct data *data, uint64_t g)
     const uint64_t own = (uint64_t)part->samples;
     const uint64_t index =
         order_permute(data->seed + (uint64_t)turn.source, turn.number / own, turn.number % own, own);
-    return (struct place){part, part->kept ? part->kept[index] : part->first + (int64_t)index};
+    return (struct place){part, (int64_t)index};
 }
 
 /* Fills `count` positions from count + 1 tokens of the corpus. Returns the number of targets that count. */
@@ -90,18 +90,68 @@ static void fill_up(const struct data *data, int from, int32_t *tokens, int32_t 
     }
 }
 
+int sample_document(const struct data *data, const struct data_part *part, int64_t index, int64_t *begin)
+{
+    const int64_t number = part->kept ? part->kept[index] : part->first + index;
+    int64_t end;
+    corpus_document(part->corpus, part->selection.count ? part->selection.document[number] : number, begin,
+                    &end);
+    return end - *begin > data->T ? data->T : (int)(end - *begin) - 1;
+}
+
+/* The documents of a sample: first..end-1 of the part's. */
+struct members {
+    int64_t first, end;
+};
+static struct members members_of(struct place place, int64_t *one)
+{
+    const struct rows *rows = &place.part->rows;
+    *one = place.index;
+    return rows->start ? (struct members){rows->start[place.index], rows->start[place.index + 1]}
+                       : (struct members){0, 1};
+}
+
 int data_sample(const struct data *data, uint64_t g, int32_t *tokens, int32_t *targets,
                 struct muster_error *err)
 {
     const struct place place = place_of(data, g);
     const struct data_part *part = place.part;
-    const bool selected = part->selection.count > 0;
-    if (data->packing == DATA_STREAM)
-        return fill_positions(data, part, selected, place.number * data->T, data->T, tokens, targets, err);
-    int64_t begin, end;
-    corpus_document(part->corpus, selected ? part->selection.document[place.number] : place.number, &begin,
-                    &end);
-    const int count = end - begin > data->T ? data->T : (int)(end - begin) - 1;
-    fill_up(data, count, tokens, targets);
-    return fill_positions(data, part, false, begin, count, tokens, targets, err);
+    if (data->packing == DATA_STREAM) {
+        const int64_t number = part->kept ? part->kept[place.index] : part->first + place.index;
+        return fill_positions(data, part, part->selection.count > 0, number * data->T, data->T, tokens,
+                              targets, err);
+    }
+    int64_t one;
+    const struct members members = members_of(place, &one);
+    const int64_t *document = part->rows.start ? part->rows.document : &one;
+    int at = 0, counted = 0;
+    for (int64_t i = members.first; i < members.end; i++) {
+        int64_t begin;
+        const int count = sample_document(data, part, document[i], &begin);
+        const int here = fill_positions(data, part, false, begin, count, tokens ? tokens + at : NULL,
+                                        targets ? targets + at : NULL, err);
+        if (here < 0)
+            return -1;
+        counted += here;
+        at += count;
+    }
+    fill_up(data, at, tokens, targets);
+    return counted;
+}
+
+void data_positions(const struct data *data, uint64_t g, int32_t *positions)
+{
+    int at = 0;
+    if (data->packing == DATA_PACKED) {
+        const struct place place = place_of(data, g);
+        int64_t one, begin;
+        const struct members members = members_of(place, &one);
+        for (int64_t i = members.first; i < members.end; i++) {
+            const int count = sample_document(data, place.part, place.part->rows.document[i], &begin);
+            for (int t = 0; t < count; t++)
+                positions[at++] = t;
+        }
+    }
+    for (int t = at; t < data->T; t++)
+        positions[t] = data->packing == DATA_PACKED ? 0 : t;
 }

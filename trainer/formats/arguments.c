@@ -88,7 +88,7 @@ static const struct key_choice fsdp_strategies[] = {{"full_shard", "FULL_SHARD"}
                                                     {"4", "HYBRID_SHARD"},
                                                     {NULL, NULL}};
 static const struct key_choice chat_targets[] = {{"true", "assistant"}, {"false", "all"}, {NULL, NULL}};
-static const struct key_choice packings[] = {{"false", "documents"}, {"true", "stream"}, {NULL, NULL}};
+static const struct key_choice packings[] = {{"false", "documents"}, {"true", "packed"}, {NULL, NULL}};
 static const struct key_choice four_bits[] = {{"false", NULL}, {"true", "nf4"}, {NULL, NULL}};
 static const struct key_choice eight_bits[] = {{"false", NULL}, {"true", "int8"}, {NULL, NULL}};
 static const struct key_choice architectures[] = {{"gpt2", "gpt2"}, {"llama", "llama"}, {NULL, NULL}};

@@ -16,6 +16,7 @@
 static int read_text_sample(const struct batch_source *source, uint64_t g, void *const *to,
                             struct muster_error *err)
 {
+    data_positions(source->from, g, to[2]);
     return data_sample(source->from, g, to[0], to[1], err);
 }
 
@@ -23,8 +24,8 @@ struct batch_source batch_source_texts(const struct data *data, int positions)
 {
     const size_t bytes = (size_t)positions * sizeof(int32_t);
     return (struct batch_source){.from = data,
-                                 .arrays = 2,
-                                 .bytes = {bytes, bytes},
+                                 .arrays = 3, /* the last is of a model that is packed (muster_model_pack) */
+                                 .bytes = {bytes, bytes, bytes},
                                  .samples = data_samples(data),
                                  .read = read_text_sample};
 }

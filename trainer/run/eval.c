@@ -269,7 +269,8 @@ static int open_task(struct run *run, struct muster_error *err)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a request");
     return run_set(c, "training.sequence_length", positions, err) < 0 ||
                    run_set(c, "training.micro_batch", "1", err) < 0 ||
-                   run_set(c, "training.global_batch", "1", err) < 0
+                   run_set(c, "training.global_batch", "1", err) < 0 ||
+                   run_set(c, "data.packing", "auto", err) < 0 /* a request is a row of its own */
                ? -1
                : run_open_model(run, err);
 }

@@ -240,6 +240,11 @@ static void show_texts(const struct inputs *inputs, const struct train_config *c
         printf("chats: %lld, by data.chat_template %s%s\n", (long long)data_chats(data), c->chat_template,
                c->chat_targets == 1 ? "; all tokens are targets"
                                     : "; tokens that the assistant did not write are no targets");
+    if (data_packing(data) == DATA_PACKED)
+        printf("data.packing packed: %lld documents in %lld rows of %lld positions, of which %.1f%% are left "
+               "over\n",
+               (long long)data_documents_used(data), (long long)data_samples(data),
+               (long long)c->sequence_length, 100 * data_padding(data));
     if (data_chats(data) && data_packing(data) == DATA_DOCUMENTS)
         printf("each chat is a sample of its own, and %.0f%% of the positions come after the ends of chats\n",
                100 * data_padding(data));

@@ -11,6 +11,7 @@
 #include "proto/base/log.h"
 #include "proto/base/mem.h"
 #include "runtime/config/train_settings.h"
+#include "trainer/data/data.h"
 
 /* A folder or file with the name of an architecture ("llama") is meant as such: muster_model_open would take
  * the name for the architecture. */
@@ -64,6 +65,8 @@ int run_open_model(struct run *run, struct muster_error *err)
     else
         run->model = muster_model_open(train_config_architecture(c), (const char *const *)texts, err);
     train_settings_free(texts);
+    if (!result && run->model && (run->packs || c->packing == DATA_PACKED))
+        result = muster_model_pack(run->model, err) < 0 ? error_wrap(err, "data.packing packed") : 0;
     return run->model ? result : -1;
 }
 

@@ -37,6 +37,7 @@ struct run {
     struct muster_world *whole;      /* run.c: with ranks that wait (mesh.spare); NULL: there are none */
     int rank, world_size;            /* run.c: in the world */
     struct muster_model *model;      /* run.c */
+    bool packs;                      /* stages.c: a stage packs documents (data.packing packed) */
     struct muster_trainer *trainer;  /* run.c; NULL: not open */
     struct progress progress;        /* train.c opens it, run_steps.c moves it */
     struct inputs *inputs;           /* train.c, or the command; NULL: none are open */

@@ -84,6 +84,16 @@ int stages_go_to(struct run *run, int number, int64_t follows, struct muster_err
     return take_settings(run, err);
 }
 
+/* A training in stages has one model, for packed stages and others. */
+static int find_packed(void *context, int number, const char *name, const struct train_config *stage,
+                       struct muster_error *err)
+{
+    bool *packs = context;
+    (void)number, (void)name, (void)err;
+    *packs = *packs || stage->packing == DATA_PACKED;
+    return 0;
+}
+
 /* ---- the later stages ---- */
 
 int stages_each(const struct train_config *whole,
@@ -132,6 +142,8 @@ static int try_stage(void *context, int number, const char *name, const struct t
 static int look_ahead(struct run *run, struct muster_error *err)
 {
     int failed = take_settings(run, err);
+    if (!failed)
+        failed = stages_each(&run->stages->whole, find_packed, &run->packs, err);
     if (!failed)
         failed = run_open_model(run, err);
     if (!failed)

@@ -5,6 +5,7 @@ AdamW within 1e-5; a folder that goes through us is the same to the byte, and fr
 muster-train generate, which keeps keys and values, is transformers'. The fast tier trains on 2 ranks with FULL_SHARD; --full also on 1
 and 3 ranks and with the other strategies, with adapters, and in few bits."""
 
+import inspect
 import json
 import pathlib
 import subprocess
@@ -27,6 +28,7 @@ class AdaptersAlone(Variant):
 
 ADAPTED = AdaptersAlone("AdamW", 0, adam(torch.optim.AdamW), steps=STEPS)
 RENAMED = {"embed_out.weight": "lm_head.weight"}  # in the file, and in transformers' model
+PACKED = ["gemma2"]  # documents in a row, in the fast tier: windows and caps
 SMALL = ["phi3"]  # whole runs and adapters in the fast tier
 OWN = "olmo2"     # read by a page that the user names
 PAGES = pathlib.Path(__file__).resolve().parents[3] / "runtime" / "pages" / "families"
@@ -91,6 +93,42 @@ class Families(Comparison):
                          ranks, strategy)
             found[2].update({RENAMED[name]: found[2].pop(name) for name in RENAMED if name in found[2]})
             self.check_run(f"{what}, {ranks} x {strategy}: ", found, wanted, BOUNDS)
+
+    def check_packed(self, what, model, source):
+        """Documents in a row: their losses and gradients are those of rows of their own, and transformers' by position_ids."""
+        generator = torch.Generator().manual_seed(11)
+        places = torch.zeros((STEPS, SAMPLES, T), dtype=torch.int64)
+        for row in places.view(-1, T):
+            at = 0
+            while at < T:  # documents, and single positions as after the last one
+                length = min(T - at, int(torch.randint(1, 14, (1,), generator=generator)))
+                row[at:at + length] = torch.arange(length)
+                at += length
+
+        def loss_of(p, tokens, targets):
+            step = next(i for i in range(STEPS) if tokens.data_ptr() == self.tokens[i].data_ptr())
+            with double():
+                call = lambda ids: torch.func.functional_call(model, p, (ids[None],), {"use_cache": False}, tie_weights=True).logits[0]
+                logits = []
+                for row, place in zip(tokens, places[step]):
+                    begins = (place == 0).nonzero().flatten().tolist() + [T]
+                    logits += [call(row[begin:end]) for begin, end in zip(begins, begins[1:])]
+                return torch.nn.functional.cross_entropy(torch.cat(logits), targets.flatten())
+
+        packed = Variant("AdamW", 0, adam(torch.optim.AdamW), steps=STEPS if self.full else 2)
+        parameters = {name: value.detach().clone() for name, value in model.named_parameters()}
+        wanted = reference(loss_of, parameters, self.tokens, self.targets, packed)
+        if "position_ids" in inspect.signature(model.forward).parameters and model.config.model_type != "opt":
+            with double(), torch.no_grad():
+                logits = torch.cat([model(row[None], position_ids=place[None], use_cache=False).logits for row, place in zip(self.tokens[0], places[0])])
+                theirs = torch.nn.functional.cross_entropy(logits.flatten(0, 1), self.targets[0].flatten()).item()
+            self.check(f"{what}, packed: transformers' loss by position_ids", abs(theirs / wanted[0][0] - 1), 1e-9)
+        order = self.names(source)
+        for ranks, strategy in [(1, "NO_SHARD"), (2, "FULL_SHARD"), (3, "FULL_SHARD")] if self.full else ONCE:
+            found = ours(["files", source], {name: parameters[RENAMED.get(name, name)] for name in order}, self.tokens, self.targets, packed, "f64",
+                         ranks, strategy, places=places)
+            found[2].update({RENAMED[name]: found[2].pop(name) for name in RENAMED if name in found[2]})
+            self.check_run(f"{what}, packed, {ranks} x {strategy}: ", found, wanted, BOUNDS)
 
     def check_adapters(self, what, model, source):
         """PEFT's formula written out: W + alpha / rank B A in the place of W; nothing else is trained."""
@@ -182,6 +220,8 @@ class Families(Comparison):
             self.check_logits(what, model, source)
             if variant == 0 and family != "gpt2":  # its names and shapes are ours, and gpt_torch_test.py trains it
                 self.check_training(what, model, source)
+                if self.full or family in PACKED:
+                    self.check_packed(what, model, source)
                 if self.full or family in SMALL:
                     self.check_adapters(what, model, source)
             if variant == 0:

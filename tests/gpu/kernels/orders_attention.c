@@ -1,5 +1,5 @@
-/* orders_attention.c - attention: packed rows or apart, groups of heads, lengths, and gradients that are
- * added. */
+/* orders_attention.c - attention: packed rows or apart, groups of heads, lengths, documents in a row, and
+ * gradients that are added. */
 #include <math.h>
 #include <string.h>
 
@@ -12,8 +12,8 @@ struct shape {
     int beta[3];
 };
 
-/* Buffers: out, lse, q (or all), k, v, lengths; of backward dq (or all), dk, dv, dout, q, k, v, out, lse,
- * lengths, work. */
+/* Buffers: out, lse, q (or all), k, v, lengths, positions; of backward dq (or all), dk, dv, dout, q, k, v,
+ * out, lse, lengths, positions, work. */
 static void *part(void **p, int first, int i, const struct shape *s)
 {
     const struct attention *a = &s->a;
@@ -22,31 +22,32 @@ static void *part(void **p, int first, int i, const struct shape *s)
     return (float *)p[first] + (i == 0 ? 0 : (a->heads + (i - 1) * a->kv_heads) * a->head_size);
 }
 
-static struct attention with_lengths(const struct shape *s, void *lengths)
+static struct attention with_arrays(const struct shape *s, void *lengths, void *positions)
 {
     struct attention a = s->a;
     a.lengths = lengths;
+    a.positions = positions;
     return a;
 }
 
 static void forward_reference(void **p, const void *argument)
 {
     const struct shape *s = argument;
-    struct attention a = with_lengths(s, p[5]);
+    struct attention a = with_arrays(s, p[5], p[6]);
     kernels_ref_f32()->attention_forward(p[0], p[1], part(p, 2, 0, s), part(p, 2, 1, s), part(p, 2, 2, s), &a,
                                          NULL, NULL);
 }
 static int forward_cuda(void **p, const void *argument, struct muster_error *err)
 {
     const struct shape *s = argument;
-    struct attention a = with_lengths(s, p[5]);
+    struct attention a = with_arrays(s, p[5], p[6]);
     return (s->tf32 ? cuda_attention_forward_tf32 : cuda_attention_forward)(
         p[0], p[1], part(p, 2, 0, s), part(p, 2, 1, s), part(p, 2, 2, s), &a, NULL, NULL, err);
 }
 static void backward_reference(void **p, const void *argument)
 {
     const struct shape *s = argument;
-    struct attention a = with_lengths(s, p[9]);
+    struct attention a = with_arrays(s, p[9], p[10]);
     kernels_ref_f32()->attention_backward(part(p, 0, 0, s), part(p, 0, 1, s), part(p, 0, 2, s), p[3],
                                           part(p, 4, 0, s), part(p, 4, 1, s), part(p, 4, 2, s), p[7], p[8],
                                           &a, s->beta, NULL, NULL);
@@ -54,10 +55,10 @@ static void backward_reference(void **p, const void *argument)
 static int backward_cuda(void **p, const void *argument, struct muster_error *err)
 {
     const struct shape *s = argument;
-    struct attention a = with_lengths(s, p[9]);
+    struct attention a = with_arrays(s, p[9], p[10]);
     return (s->tf32 ? cuda_attention_backward_tf32 : cuda_attention_backward)(
         part(p, 0, 0, s), part(p, 0, 1, s), part(p, 0, 2, s), p[3], part(p, 4, 0, s), part(p, 4, 1, s),
-        part(p, 4, 2, s), p[7], p[8], &a, s->beta, p[10], NULL, err);
+        part(p, 4, 2, s), p[7], p[8], &a, s->beta, p[11], NULL, err);
 }
 
 /* For q, k and v, or their gradients. Packed: one buffer, which ends with the last row's v. */
@@ -84,6 +85,7 @@ static struct shape random_shape(int round)
     if (round & 2)
         a->head_size = (a->head_size + 3) / 4 * 4; /* rows are read 16 bytes at a time */
     a->causal = random_below(2) == 0;
+    a->window = a->causal && random_below(2) ? 1 + (int)random_below(50) : 0;
     a->q_row = (a->heads + (s.packed ? 2 * a->kv_heads : 0)) * a->head_size + (s.packed ? round % 5 : 0);
     a->k_row = s.packed ? a->q_row : a->kv_heads * a->head_size;
     a->v_row = a->k_row;
@@ -101,6 +103,16 @@ static void lengths_into(struct call_case *c, const struct attention *a)
     case_bytes(c, lengths, (size_t)a->B * sizeof lengths[0], BYTES, OPERAND);
 }
 
+/* Documents of up to 40 positions. */
+static void positions_into(struct call_case *c, const struct attention *a)
+{
+    int32_t positions[1024];
+    for (int row = 0; row < a->B * a->T; row++)
+        positions[row] =
+            row % a->T == 0 || random_below(30) == 0 || positions[row - 1] == 39 ? 0 : positions[row - 1] + 1;
+    case_bytes(c, positions, (size_t)a->B * (size_t)a->T * sizeof positions[0], BYTES, OPERAND);
+}
+
 static void attention_of(const struct shape *s)
 {
     const struct attention *a = &s->a;
@@ -110,7 +122,7 @@ static void attention_of(const struct shape *s)
     struct call_case b = {.what = "attention_backward", .absolute = round * 1e-3, .relative = round * 1e-3};
     case_result(&f, n), case_result(&f, rows);
     operands(&f, s, case_in);
-    lengths_into(&f, a);
+    lengths_into(&f, a), positions_into(&f, a);
     case_run(&f, forward_reference, forward_cuda, s);
     operands(&b, s, case_result);
     case_in(&b, n);
@@ -119,7 +131,7 @@ static void attention_of(const struct shape *s)
     float *lse = b.buffer[8].host;
     for (size_t i = 0; i < rows; i++) /* probabilities of at most about 1 */
         lse[i] = 4 + fabsf(lse[i]);
-    lengths_into(&b, a);
+    lengths_into(&b, a), positions_into(&b, a);
     case_work(&b, cuda_attention_work(a));
     case_run(&b, backward_reference, backward_cuda, s);
 }

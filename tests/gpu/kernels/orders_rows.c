@@ -11,7 +11,6 @@ struct sizes {
     int N, C, B, T, V, maxT, NH, HS, beta, beta_in, row;
     double p;
     int64_t first, count, at;
-    struct rotary rotary;
 };
 
 ORDERS_CALL(embedding_forward, p[0], p[1], p[2], p[3], s->B, s->T, s->C)
@@ -22,7 +21,12 @@ ORDERS_CALL(layernorm_backward, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], 
             s->beta, p[8])
 ORDERS_CALL(rms_norm_forward, p[0], p[1], p[2], p[3], s->N, s->C, 1e-5, 1)
 ORDERS_CALL(rms_norm_backward, p[0], p[1], p[2], p[3], p[4], p[5], 1, s->N, s->C, s->beta_in, s->beta, p[6])
-ORDERS_CALL(rotary, p[0], p[1], &s->rotary, s->B, s->T, s->NH, s->HS, s->beta_in, s->beta)
+#define ROTARY_AT(positions_)                                                                                \
+    &(struct rotary)                                                                                         \
+    {                                                                                                        \
+        .theta = 10000, .positions = (positions_)                                                            \
+    }
+ORDERS_CALL(rotary, p[0], p[1], ROTARY_AT(p[2]), s->B, s->T, s->NH, s->HS, s->beta_in, s->beta)
 ORDERS_CALL(dropout, p[0], p[1], s->N, s->C, s->T, 3, 9, s->p, s->beta, p[2])
 ORDERS_CALL(cross_entropy, p[0], p[1], p[2], s->N, s->C, s->row, s->beta, p[3])
 
@@ -119,11 +123,10 @@ static void rotary(void)
                           .NH = 1 + (int)random_below(3),
                           .HS = 2 + 2 * awkward(round ? 20 : 140),
                           .beta = round & 1,
-                          .beta_in = round >> 1 & 1,
-                          .rotary = {.theta = 10000, .kind = ROTARY_PLAIN}};
-        size_t n = (size_t)s.B * s.T * s.NH * s.HS;
+                          .beta_in = round >> 1 & 1};
+        size_t rows = (size_t)s.B * s.T, n = rows * s.NH * s.HS;
         struct call_case c = {.what = "rotary", .absolute = 1e-4, .relative = 1e-4};
-        case_result(&c, n), case_in(&c, n);
+        case_result(&c, n), case_in(&c, n), tokens_into(&c, rows, 50, false);
         RUN(&c, rotary, &s);
     }
 }

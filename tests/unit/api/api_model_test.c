@@ -3,6 +3,7 @@
 #include "tests/support/cmocka_all.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -500,13 +501,69 @@ static void built_in_models_have_settings(void **state)
     muster_model_free(resnet);
 }
 
+/* One document a sample has the losses of the model that is not packed; two see nothing of each other. */
+static void documents_share_rows(void **state)
+{
+    (void)state;
+    enum { T = 8 };
+    struct muster_error err = {0};
+    const char *const sizes[] = {"model.layers=2",      "model.channels=16", "model.heads=2",
+                                 "model.vocabulary=24", "model.positions=8", NULL};
+    static const char *const settings[] = {"training.sequence_length=8", "training.micro_batch=2",
+                                           "training.threads=1", NULL};
+    static const int32_t tokens[3][2 * T] = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7},
+                                             {1, 2, 3, 0, 0, 0, 0, 0, 4, 5, 6, 7, 8, 0, 0, 0},
+                                             {1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0}};
+    static const int32_t targets[3][2 * T] = {{2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8},
+                                              {2, 3, 4, -1, -1, -1, -1, -1, 5, 6, 7, 8, 9, -1, -1, -1},
+                                              {2, 3, 4, 5, 6, 7, 8, 9, -1, -1, -1, -1, -1, -1, -1, -1}};
+    static const int32_t positions[3][2 * T] = {{0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7},
+                                                {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7},
+                                                {0, 1, 2, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0}};
+    double loss[2][3];
+    for (int packed = 0; packed < 2; packed++) {
+        struct muster_model *model = muster_model_open("gpt2", sizes, &err);
+        if (!model || (packed && muster_model_pack(model, &err) < 0))
+            fail_msg("%s", err.text);
+        struct muster_trainer *trainer = muster_trainer_open(NULL, model, settings, &err);
+        if (!trainer)
+            fail_msg("%s", err.text);
+        for (int i = 0; i < 3; i++) {
+            const void *arrays[] = {tokens[i], targets[i], positions[i]};
+            double sums[2];
+            if (muster_trainer_forward(trainer, arrays, 2, -1, NULL, sums, &err) < 0)
+                fail_msg("%s", err.text);
+            loss[packed][i] = sums[0];
+        }
+        for (int i = 0; packed && i < 3; i++) {
+            static const int32_t wrong[3][T] = {{1}, {0, 1, 3}, {0, 1, 2, 8}};
+            const void *arrays[] = {tokens[0], targets[0], wrong[i]};
+            double sums[2];
+            assert_int_equal(muster_trainer_forward(trainer, arrays, 1, -1, NULL, sums, &err), -1);
+            assert_non_null(strstr(err.text, i == 2 ? "positions[3] is 8, but must be 0 to 7"
+                                             : i    ? "positions[2] is 3, but must be 0, at the begin"
+                                                    : "positions[0] is 1, but must be 0"));
+        }
+        muster_trainer_close(&trainer);
+        muster_model_free(model);
+    }
+    for (int i = 0; i < 2; i++) /* the row of two documents against two rows */
+        assert_true(fabs(loss[1][i] - loss[0][i]) < 1e-5 * loss[0][i]);
+    assert_true(fabs(loss[1][2] - loss[0][1]) < 1e-5 * loss[0][1]);
+    assert_true(fabs(loss[0][2] - loss[0][1]) > 1e-4 * loss[0][1]);
+    struct muster_model *encoder = muster_model_open("text_encoder", NULL, &err);
+    assert_int_equal(muster_model_pack(encoder, &err), -1);
+    assert_non_null(strstr(err.text, "has the operation attention"));
+    assert_non_null(strstr(err.text, "it sees positions after its own"));
+    muster_model_free(encoder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_wrong_is_one_line),
-        cmocka_unit_test(every_operation_has_its_function),
-        cmocka_unit_test(a_page_of_gpt2_is_gpt2),
-        cmocka_unit_test(built_in_models_have_settings),
+        cmocka_unit_test(what_is_wrong_is_one_line), cmocka_unit_test(every_operation_has_its_function),
+        cmocka_unit_test(a_page_of_gpt2_is_gpt2),    cmocka_unit_test(built_in_models_have_settings),
+        cmocka_unit_test(documents_share_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

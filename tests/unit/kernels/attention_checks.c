@@ -151,11 +151,13 @@ static void check_attention(const struct kernels *k, struct attention a, const s
     scope_memory double *out64 = doubles_of(out, n), *lse64 = doubles_of(lse, statistics);
     scope_memory float *work = floats_new(k->attention_work(&a) / sizeof(float), FILL_LARGE);
     struct bounds bounds = bounds_of(k, &a, operands_largest(&in));
-    computing("%s attention B=%d T=%d heads=%d kv=%d HS=%d causal=%d window=%d scale=%g cap=%g lengths=%s %s "
+    computing("%s attention B=%d T=%d heads=%d kv=%d HS=%d causal=%d window=%d scale=%g cap=%g lengths=%s "
+              "documents=%s %s "
               "fill=%s "
               "betas=%d",
               k->name, a.B, a.T, a.heads, a.kv_heads, a.head_size, a.causal, a.window, a.scale, a.cap,
-              a.lengths ? "yes" : "no", layout->name, kernels_fill_name(fill), betas);
+              a.lengths ? "yes" : "no", a.positions ? "yes" : "no", layout->name, kernels_fill_name(fill),
+              betas);
     exact()->attention_forward(out64, lse64, in.part64[0], in.part64[1], in.part64[2], &a, NULL, NULL);
     k->attention_forward(out, lse, in.part[0], in.part[1], in.part[2], &a, work, NULL);
     assert_true(doubles_close("lse", lse, lse64, statistics,
@@ -201,12 +203,13 @@ static int32_t *lengths_new(int B, int T)
 
 static void check_every_mode(const struct kernels *k, struct attention a)
 {
-    scope_memory int32_t *lengths = lengths_new(a.B, a.T);
+    scope_memory int32_t *lengths = lengths_new(a.B, a.T), *positions = positions_new(a.B, a.T);
     for (int mode = 0; mode < 4; mode++) {
         a.causal = mode & 1;
         a.lengths = mode >> 1 ? lengths : NULL;
         a.window = mode & 1 && random_below(2) ? 1 + (int)random_below((uint32_t)a.T + 2) : 0;
         a.cap = random_below(3) ? 0 : 1.5;
+        a.positions = mode & 1 && random_below(2) ? positions : NULL;
         check_attention(k, a, &layouts[random_below(LAYOUTS)], FILL_UNIT, (int)random_below(8));
     }
 }

@@ -172,8 +172,20 @@ static void check_attention(struct attention a)
 
 void attention_gradient(void **state)
 {
-    static const int32_t lengths[2] = {3, 5};
+    static const int32_t lengths[2] = {3, 5}, positions[10] = {0, 1, 0, 0, 1, 0, 1, 2, 3, 0};
     (void)state;
+    check_attention((struct attention){
+        .B = 2, .T = 5, .heads = 4, .kv_heads = 2, .head_size = 3, .causal = 1, .positions = positions});
+    check_attention((struct attention){.B = 2,
+                                       .T = 5,
+                                       .heads = 2,
+                                       .kv_heads = 1,
+                                       .head_size = 3,
+                                       .causal = 1,
+                                       .window = 3,
+                                       .cap = 0.7,
+                                       .lengths = lengths,
+                                       .positions = positions});
     check_attention(
         (struct attention){.B = 2, .T = 5, .heads = 2, .kv_heads = 2, .head_size = 3, .causal = 1});
     check_attention((struct attention){

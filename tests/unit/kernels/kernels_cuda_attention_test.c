@@ -57,12 +57,15 @@ static void placed_free(struct placed *placed)
 }
 #define scope_placed __attribute__((cleanup(placed_free)))
 
-/* lengths are device memory too. */
-static struct attention on_device(const struct attention *a, void **lengths)
+/* lengths and positions are device memory too. */
+static struct attention on_device(const struct attention *a, void **lengths, void **positions)
 {
     struct attention copy = *a;
     *lengths = device_copy(a->lengths, a->lengths ? (size_t)a->B * sizeof *a->lengths : 0);
     copy.lengths = a->lengths ? *lengths : NULL;
+    const size_t rows = (size_t)a->B * (size_t)a->T;
+    *positions = device_copy(a->positions, a->positions ? rows * sizeof *a->positions : 0);
+    copy.positions = a->positions ? *positions : NULL;
     return copy;
 }
 
@@ -78,8 +81,8 @@ static void forward_by(attention_forward *attend, void *out, void *lse, const vo
     size_t n = (size_t)a->B * a->T * a->heads * a->head_size, statistics = (size_t)a->B * a->heads * a->T;
     scope_placed struct placed in = place(a, q, k, v);
     scope_device void *d_out = device_floats(out, n), *d_lse = device_floats(lse, statistics);
-    scope_device void *d_lengths = NULL;
-    struct attention d = on_device(a, &d_lengths);
+    scope_device void *d_lengths = NULL, *d_positions = NULL;
+    struct attention d = on_device(a, &d_lengths, &d_positions);
     ENQUEUED(attend(d_out, d_lse, in.part[0], in.part[1], in.part[2], &d, NULL, stream, &failed));
     fetch(out, d_out, n * sizeof(float));
     fetch(lse, d_lse, statistics * sizeof(float));
@@ -92,9 +95,9 @@ static void backward_by(attention_backward *attend, void *dq, void *dk, void *dv
     size_t n = (size_t)a->B * a->T * a->heads * a->head_size, statistics = (size_t)a->B * a->heads * a->T;
     scope_placed struct placed in = place(a, q, k, v), gradients = place(a, dq, dk, dv);
     scope_device void *d_out = device_floats(out, n), *d_lse = device_floats(lse, statistics);
-    scope_device void *d_dout = device_floats(dout, n), *d_lengths = NULL;
+    scope_device void *d_dout = device_floats(dout, n), *d_lengths = NULL, *d_positions = NULL;
     scope_device void *d_work = device_copy(work, cuda_attention_work(a));
-    struct attention d = on_device(a, &d_lengths);
+    struct attention d = on_device(a, &d_lengths, &d_positions);
     ENQUEUED(attend(gradients.part[0], gradients.part[1], gradients.part[2], d_dout, in.part[0], in.part[1],
                     in.part[2], d_out, d_lse, &d, beta, d_work, stream, &failed));
     for (int i = 0; i < gradients.blocks; i++)

@@ -144,7 +144,8 @@ static void rms_norm_matches(void **state)
             check_rms_norm(shapes[i][0], shapes[i][1], betas & 1, betas >> 1);
 }
 
-static void check_rotary(const struct rotary *rotary, const int *s, int backward, int beta)
+static void check_rotary_of(const struct rotary *rotary, const struct rotary *device, const int *s,
+                            int backward, int beta)
 {
     size_t n = (size_t)s[0] * s[1] * s[2] * s[3];
     scope_memory float *in = floats_new(n, FILL_LARGE), *out = floats_new(n, FILL_UNIT);
@@ -153,9 +154,14 @@ static void check_rotary(const struct rotary *rotary, const int *s, int backward
     computing("cuda rotary kind=%d B=%d T=%d NH=%d HS=%d backward=%d beta=%d", rotary->kind, s[0], s[1], s[2],
               s[3], backward, beta);
     exact()->rotary(out64, in64, rotary, s[0], s[1], s[2], s[3], backward, beta, NULL);
-    ENQUEUED(cuda_rotary(d_out, d_in, rotary, s[0], s[1], s[2], s[3], backward, beta, NULL, &failed));
+    ENQUEUED(cuda_rotary(d_out, d_in, device, s[0], s[1], s[2], s[3], backward, beta, NULL, &failed));
     /* The turns are rounded to float (2 pi u radians), sine and cosine once more. */
     assert_near("out", d_out, out64, n, 20 * U * 30, U);
+}
+
+static void check_rotary(const struct rotary *rotary, const int *s, int backward, int beta)
+{
+    check_rotary_of(rotary, rotary, s, backward, beta);
 }
 
 static void rotary_matches(void **state)
@@ -179,6 +185,13 @@ static void rotary_matches(void **state)
         for (size_t j = 0; j < sizeof shapes / sizeof shapes[0]; j++)
             for (int mode = 0; mode < 4; mode++)
                 check_rotary(&rotaries[i], shapes[j], mode & 1, mode >> 1);
+    const int *shape = shapes[3];
+    scope_memory int32_t *positions = positions_new(shape[0], shape[1]);
+    const size_t rows = (size_t)shape[0] * (size_t)shape[1];
+    scope_device void *d_positions = device_copy(positions, rows * sizeof *positions);
+    struct rotary host = rotaries[0], device = rotaries[0];
+    host.positions = positions, device.positions = d_positions;
+    check_rotary_of(&host, &device, shape, 0, 1);
 }
 
 static void dropout_matches(void **state)

@@ -172,6 +172,10 @@ static void check_rotary(const struct kernels *k, const struct rotary *rotary, i
 static void check_partial_rotary(const struct kernels *k, struct rotary rotary, int B, int T, int NH, int HS)
 {
     check_rotary(k, &rotary, B, T, NH, HS);
+    scope_memory int32_t *positions = positions_new(B, T);
+    rotary.positions = positions;
+    check_rotary(k, &rotary, B, T, NH, HS);
+    rotary.positions = NULL;
     rotary.size = HS / 4 * 2;
     if (rotary.size > 0)
         check_rotary(k, &rotary, B, T, NH, HS);

@@ -156,6 +156,19 @@ int32_t *tokens_new(size_t n, int vocabulary, bool some_ignored)
     return tokens;
 }
 
+int32_t *positions_new(int B, int T)
+{
+    int32_t *positions = mem_calloc((size_t)B * (size_t)T, sizeof *positions);
+    assert_non_null(positions);
+    const uint32_t longest = 1 + random_below(90); /* within a tile, and over several */
+    for (int row = 0, left = 0; row < B * T; row++) {
+        const bool begins = row % T == 0 || left == 0;
+        positions[row] = begins ? 0 : positions[row - 1] + 1;
+        left = begins ? (int)random_below(longest) : left - 1;
+    }
+    return positions;
+}
+
 double floats_largest(const float *values, size_t n)
 {
     double largest = 0;

@@ -50,6 +50,8 @@ size_t floats_apart_count(int rows, int width, int row);
 /* The same values, to be freed by mem_free. */
 double *doubles_of(const float *from, size_t n);
 int32_t *tokens_new(size_t n, int vocabulary, bool some_ignored);
+/* Places in documents that lie one after the other in each of B rows of T, as struct attention has them. */
+int32_t *positions_new(int B, int T);
 double random_unit(void); /* uniform in -1..1 */
 uint32_t random_below(uint32_t n);
 double floats_largest(const float *values, size_t n); /* the largest |value| */
