@@ -170,7 +170,7 @@ struct train_config {
     char *chat_variables;   /* a JSON object; "": none */
     char *chat_date;        /* of strftime_now: YYYY-MM-DD */
     int64_t length_buckets; /* steps whose texts are sorted by length; 0: none */
-    int packing;            /* enum data_packing of the choices auto, stream, documents */
+    int packing;            /* enum data_packing of the choices auto, stream, documents, packed */
     char *cache_dir;        /* folder of tokenized texts; "": the user's cache */
     char *validation_path;
     double validation_share; /* share of the samples, from the end of the corpus; 0: none */

@@ -92,7 +92,7 @@ static const char *const stored_kinds[] = {
 #undef STORED_KIND_NAME
         NULL};
 static const char *const chat_targets[] = {"assistant", "all", NULL};
-static const char *const packings[] = {"auto", "stream", "documents", NULL}; /* enum data_packing */
+static const char *const packings[] = {"auto", "stream", "documents", "packed", NULL}; /* enum data_packing */
 
 #define AT(member) KNOB_OFFSET(train_config, member)
 static const struct knob rows[] = {

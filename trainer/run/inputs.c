@@ -102,6 +102,11 @@ bool inputs_vary(const struct inputs *inputs)
     return inputs->kind && inputs->kind->varies;
 }
 
+double inputs_padding(const struct inputs *inputs)
+{
+    return inputs->padding;
+}
+
 int inputs_begin(struct inputs *inputs, const struct train_batch *batch, struct muster_error *err)
 {
     inputs->next = next_batch_create(&(struct next_batch_options){inputs->source, *batch}, err);

@@ -27,6 +27,9 @@ bool inputs_classify(const struct inputs *inputs);
 const char *inputs_unit(const struct inputs *inputs);
 /* Whether the length of a sample is its own, and a step computes as many positions as its samples have. */
 bool inputs_vary(const struct inputs *inputs);
+/* Share of the positions of samples to train on that come after the ends of documents; 0: none, or samples
+ * are cut from a stream. */
+double inputs_padding(const struct inputs *inputs);
 
 /* The batches of a training: starts the thread that makes them, and takes the batch of the step whose first
  * sample is `first`. *waited_ns: time of this call. */

@@ -23,6 +23,7 @@ struct inputs {
     void *set;
     struct batch_source source, held; /* held.samples 0: nothing is held out */
     const char *identity;
+    double padding;       /* see inputs_padding */
     char *tokenizer_name; /* for tokenizer_open */
     char *tokenizer_path; /* NULL: bytes */
     const char *tokenizer_kind;

@@ -212,6 +212,7 @@ static int open_texts(struct inputs *inputs, struct train_config *c, int rank, s
     if (held)
         inputs->held = batch_source_texts(held, (int)c->sequence_length);
     inputs->identity = data_identity(data);
+    inputs->padding = data_padding(data);
     return 0;
 }
 
@@ -244,19 +245,21 @@ static void show_texts(const struct inputs *inputs, const struct train_config *c
         printf("data.packing packed: %lld documents in %lld rows of %lld positions, of which %.1f%% are left "
                "over\n",
                (long long)data_documents_used(data), (long long)data_samples(data),
-               (long long)c->sequence_length, 100 * data_padding(data));
+               (long long)c->sequence_length, 100 * inputs->padding);
     if (data_chats(data) && data_packing(data) == DATA_DOCUMENTS)
         printf("each chat is a sample of its own, and %.0f%% of the positions come after the ends of chats\n",
-               100 * data_padding(data));
+               100 * inputs->padding);
     inputs_show_epochs(inputs, c, "samples");
 }
 
 static int texts_info(const struct inputs *inputs, struct buffer *out)
 {
     const struct data *data = inputs->set, *held = data_validation(data);
-    return buffer_printf(out, "{\"train_size\": %lld, \"val_size\": %lld, \"tokens\": %lld, \"files\": %d}\n",
-                         (long long)data_samples(data), held ? (long long)data_samples(held) : 0LL,
-                         (long long)data_tokens(data), data_files(data));
+    return buffer_printf(
+        out,
+        "{\"train_size\": %lld, \"val_size\": %lld, \"tokens\": %lld, \"files\": %d, \"padding\": %.4f}\n",
+        (long long)data_samples(data), held ? (long long)data_samples(held) : 0LL,
+        (long long)data_tokens(data), data_files(data), inputs->padding);
 }
 
 static void close_texts(void *set)

@@ -82,10 +82,12 @@ static void progress_gpu(const struct progress_step *step, struct buffer *out)
 int progress_line(const struct progress *p, const struct progress_step *step, struct buffer *out)
 {
     char planned[32], used[32];
-    buffer_printf(out, "step %lld/%lld  loss %.4f  norm %.2f  lr %.2e  %.0f %s/s  ", (long long)p->done,
+    buffer_printf(out, "step %lld/%lld  loss %.4f  norm %.2f  lr %.2e  %.0f %s/s", (long long)p->done,
                   (long long)p->steps, step->loss, step->grad_norm, step->learning_rate, progress_rate(p),
                   p->unit ? p->unit : "tok");
-    buffer_printf(out, "%.1f ms  ", (double)step->step_ns / 1e6);
+    if (p->padding > 0)
+        buffer_printf(out, " (%.0f%% padding)", 100 * p->padding);
+    buffer_printf(out, "  %.1f ms  ", (double)step->step_ns / 1e6);
     if (progress_mfu(p, step) > 0)
         buffer_printf(out, "%.0f%% MFU  ", 100 * progress_mfu(p, step));
     if (p->limit_ns > 0 && step->step_ns > 0)

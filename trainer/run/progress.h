@@ -23,6 +23,7 @@ struct progress {
     double peak_flops;       /* operations of this rank in a second at best; 0: not known */
     double limit_ns;         /* least time of a step, measured; 0: not known */
     double idle;             /* share of the last steps in which the ranks' compute waited; 0: not known */
+    double padding;          /* share of the tokens that come after the ends of documents; 0: none */
     double last[PROGRESS_LOSSES]; /* ring of the latest losses */
     const char *unit;             /* unit of the rate; NULL: tok */
 };
@@ -44,10 +45,11 @@ struct progress_step {
 void progress_add(struct progress *progress, const struct progress_step *step);
 /* The run has gone back: `done` steps are done. */
 void progress_go_back(struct progress *progress, int64_t done);
-/* With stages and their idle share, it is between comm and mem: "idle 12%".
- * "step 120/900  loss 2.7134  18204 tok/s  56.2 ms  71% MFU  91% of limit  data 0.0 ms  comm 4.1 ms, 0.1 ms
- * exposed (98% hidden)  mem 34.1 MB planned, 61.0 MB used  gpu 83%, 60.0 GB of 80.0 GB  eta 0:41". The
- * share of the limit is that of the least time of a step. */
+/* With stages and their idle share, it is between comm and mem: "idle 12%". With samples of documents the
+ * rate has the share of padding after it: "18204 tok/s (5% padding)". "step 120/900  loss 2.7134  18204 tok/s
+ * 56.2 ms  71% MFU  91% of limit  data 0.0 ms  comm 4.1 ms, 0.1 ms exposed (98% hidden)  mem 34.1 MB
+ * planned, 61.0 MB used  gpu 83%, 60.0 GB of 80.0 GB  eta 0:41". The share of the limit is that of the least
+ * time of a step. */
 int progress_line(const struct progress *progress, const struct progress_step *step, struct buffer *out);
 /* Tokens over all ranks in a second, smoothed; 0 before the first step. */
 double progress_rate(const struct progress *progress);

@@ -71,6 +71,7 @@ static int begin_progress(struct run *run, struct muster_error *err)
         .begun = state.steps,
         .done = state.steps,
         .tokens_per_step = c->global_batch * (varies ? 1 : c->sequence_length),
+        .padding = inputs_padding(run->inputs),
         .planned_bytes = state.planned_bytes,
         .on_device = strcmp(muster_trainer_device(run->trainer, NULL), "cpu") != 0,
         .limit_ns = limit_s * (double)NS_PER_S,

@@ -1,13 +1,14 @@
 """Losses of chats against TRL's assistant_only_loss, written down in PyTorch: a small Llama and a byte-level BPE made here, a template with
 generation blocks and the same without; transformers makes tokens and masks (return_assistant_tokens_mask), and the loss is the mean cross
 entropy of the tokens in the mask. `muster-train eval` has it on one and two ranks and with other micro-batches; a training has the same losses of
-steps in both, and goes on after a kill to the bit. Truncated chats, tools, empty turns and chats without a turn of the assistant are among them.
+steps in both, and goes on after a kill to the bit. With data.packing packed several chats share a row, and losses are the same. Truncated chats, tools, empty turns and chats without a turn of the assistant are among them.
 
 chat_losses_test.py"""
 import json
 import os
 import pathlib
 import random
+import re
 import sys
 import tempfile
 
@@ -93,6 +94,32 @@ def loss_of_trl(tokenizer, model, chats):
     return total / count, count, used
 
 
+def check_packed(folder, settings, launches, wanted, count, used):
+    """Chats in rows, each by itself: an epoch a step has the losses of chats in rows of their own, for each micro-batch and number of ranks."""
+    first = None
+    for packing, micro, ranks in ("documents", 5, 1), ("packed", 1, 1), ("packed", 3, 1), ("packed", 2, 2):
+        out = folder / f"{packing}-{micro}-{ranks}"
+        out.mkdir()
+        settings["data"]["packing"], settings["training"]["micro_batch"] = packing, micro
+        settings["training"]["global_batch"], settings["training"]["steps"] = used, 5
+        (out / "run.yaml").write_text(json.dumps(settings))
+        if packing == "packed":  # as many rows as there are
+            said = torch_python.run([BIN / "muster-train", "preprocess", "run.yaml"], cwd=out).stdout
+            documents, rows, left = re.search(r"packed: (\d+) documents in (\d+) rows of \d+ positions, of which (.*)% are left", said).groups()
+            assert int(documents) == used and int(rows) < used * 0.8 and float(left) < 15, said
+            settings["training"]["global_batch"] = int(rows)
+            (out / "run.yaml").write_text(json.dumps(settings))
+            done = torch_python.run([*launches[ranks], BIN / "muster-train", "eval", "run.yaml", "--output=json"], cwd=out)
+            assert not done.returncode, done.stdout + done.stderr
+            found = json.loads(done.stdout.splitlines()[-1])
+            assert found["tokens"] == count and abs(found["loss"] / wanted - 1) < 1e-6, (found, wanted)
+        run, said = losses([*launches[ranks], BIN / "muster-train", "run.yaml"], out)
+        first = first or run
+        print(f"{packing}, {settings['training']['global_batch']} rows, micro_batch {micro}, {ranks} ranks: {run[1]:.9f} ... {run[5]:.9f}")
+        assert max(abs(run[step] / first[step] - 1) for step in first) < 2e-6 and len(run) == 5, (run, first)
+        assert f"% padding" in said, said
+
+
 def main():
     chats = make_chats()
     with tempfile.TemporaryDirectory(prefix="muster chats ") as folder:
@@ -118,7 +145,9 @@ def main():
             first = run if micro == 1 else first
             assert max(abs(run[step] / first[step] - 1) for step in first) < 2e-6 and len(run) == 6, (run, first)
             assert "each chat is a sample of its own" in said and f"chats: {len(chats)}" in said, said
+        launches = {1: [], 2: [BIN / "muster", "run", "--standalone", "--nproc_per_node=2", "--termination-log="]}
         assert used == len(chats) - 4, used
+        check_packed(folder, settings, launches, wanted, count, used)
         empty = sum(turn["role"] == "assistant" and not turn["content"] for turns in chats for turn in turns)
         for words in (f"{empty} turns of the assistant have no text", "3 of 24 chats have no turn", "4 of 24 samples are left out"):
             assert words in done.stderr + torch_python.run([BIN / "muster-train", "run.yaml"], cwd=out).stderr, (words, done.stderr)

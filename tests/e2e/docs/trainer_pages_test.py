@@ -40,7 +40,7 @@ EXPECTED = {
     "pictures.md": ([r"(?m)^Epoch 2: Loss=", r"model hash: \w{8} as get_model_hash"], ["model.pth"]),
     "reviews.md": ([r'"train_size": 160', r'"accuracy":', r'"f1":'], ["model.pth"]),
     "corpus.md": ([r"step 10/10 ", r"step 5/5 "], ["processed/index.json", "processed/report.json"]),
-    "chats.md": ([r"chats: 60, by data.chat_template chatml", r"step 10/10 "], []),
+    "chats.md": ([r"chats: 60, by data.chat_template chatml", r"step 10/10 ", r"data.packing packed: 60 documents in \d+ rows"], []),
     "checkpoints.md": ([r"step 20/20 ", r"resumed from step 20", r"step 30/30 "], ["runs/a/checkpoints/step-30"]),
     "adapters.md": ([r"saved adapters", r"nf4", r"resumed from step 10"], ["adapters/adapter_config.json", "merged/config.json", "qadapters"]),
     "few_bits.md": ([r"gptq in groups of 64: \d+ of \d+ tensors", r"(?m)^before", r"(?m)^after"], ["tuned-int4/quantized.safetensors"]),

@@ -63,7 +63,8 @@ static void the_line_says_it_all(void **state)
 static void the_rate_has_the_wait_and_mfu_is_at_most_one(void **state)
 {
     (void)state;
-    struct progress p = {.steps = 9, .tokens_per_step = 1000, .step_flops = 3e9, .peak_flops = 1e11};
+    struct progress p = {
+        .steps = 9, .tokens_per_step = 1000, .step_flops = 3e9, .peak_flops = 1e11, .padding = 0.047};
     struct progress_step s = {.step_ns = 60 * NS_PER_MS, .data_wait_ns = 40 * NS_PER_MS};
     assert_true(progress_rate(&p) == 0 && progress_mfu(&(struct progress){0}, &s) == 0);
     progress_add(&p, &s);
@@ -71,7 +72,8 @@ static void the_rate_has_the_wait_and_mfu_is_at_most_one(void **state)
     assert_true(fabs(progress_mfu(&p, &s) - 0.5) < 1e-9);
     scope_buffer out = {0};
     assert_int_equal(progress_line(&p, &s, &out), 0);
-    assert_non_null(strstr(out.data, "  10000 tok/s  60.0 ms  50% MFU  data 40.0 ms  comm none"));
+    assert_non_null(
+        strstr(out.data, "  10000 tok/s (5% padding)  60.0 ms  50% MFU  data 40.0 ms  comm none"));
     struct progress_step fast = {.step_ns = 15 * NS_PER_MS};
     progress_add(&p, &fast);
     assert_true(fabs(progress_mfu(&p, &fast) - 1) < 1e-9);
