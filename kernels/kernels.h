@@ -71,9 +71,9 @@ struct attention {
     /* (B), each 0..T: positions at and beyond a sequence's length are not seen, their out and lse are 0 and
      * their gradients are 0; NULL: all T. Device memory; attention_work does not read it. */
     const int32_t *lengths;
-    /* Of causal attention, (B,T): place of each position in its own document, 0..t. Documents lie one after
-     * the other, and position t sees none before t - positions[b,t]. NULL: a sequence is one document. Device
-     * memory; attention_work does not read it. */
+    /* (B,T), for causal attention: the place of each position in its own document, 0..t. Documents lie one
+     * after the other, and position t sees none before t - positions[b,t]. NULL: a sequence is one document.
+     * Device memory; attention_work does not read it. */
     const int32_t *positions;
 };
 

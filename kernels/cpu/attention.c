@@ -78,7 +78,7 @@ struct head {
     float *dq, *dk, *dv;                       /* backward's */
     float *to, *lse_to;                        /* forward's out and lse */
     size_t q_row, k_row, v_row, dk_row, dv_row, out_row;
-    const int32_t *positions; /* of this sequence's documents; NULL: it is one */
+    const int32_t *positions; /* places in this sequence's documents; NULL: one document */
     int T, HS, causal, window;
     int add_q, add_k, add_v; /* not 0: backward adds to the old values */
     float scale, cap;

@@ -71,7 +71,7 @@ struct operation_call {
 static inline const int32_t *operation_positions(const struct operation_call *c)
 {
     const struct batch *batch = c->context->batch; /* NULL while sizes are computed */
-    return c->settings->documents && batch ? batch->input[c->settings->documents - 1] : NULL;
+    return c->settings->documents && batch ? (const int32_t *)batch->input[c->settings->documents - 1] : NULL;
 }
 
 /* Bits of `reads`, `forward_over` and `backward_over`. */

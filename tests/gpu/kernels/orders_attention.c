@@ -161,6 +161,8 @@ static void attention_tensor(void)
         s.tf32 = true;
         s.a.B = 1 + round % 2;
         s.a.T = round % 2 ? 70 : 37;
+        s.a.causal = round != 1;
+        s.a.window = round == 2 ? 20 : 0;
         attention_of(&s);
     }
     struct shape wide = {.tf32 = true, .a = {.B = 1, .T = 70, .heads = 2, .kv_heads = 1, .head_size = 52}};
