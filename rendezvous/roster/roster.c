@@ -72,7 +72,7 @@ static void fill_slot(struct roster_work *w, struct roster_member *member)
     const struct roster_join *join = w->event->join;
     /* An agent that was given up and comes back may repeat earlier reports. An agent whose successor is here
      * does not come back. */
-    bool another = !roster_incarnation_equal(member->incarnation, join->incarnation);
+    bool another = !agent_incarnation_equal(member->incarnation, join->incarnation);
     roster_slots_forget(roster, member);
     if (another)
         member->sequence = 0;
@@ -142,7 +142,7 @@ static int on_join(struct roster_work *w)
     }
     roster_join_note_joined(roster, join->agent_name);
     struct roster_member *member = &roster->members[slot];
-    if (roster_slot_taken(member) && roster_incarnation_equal(member->incarnation, join->incarnation)) {
+    if (roster_slot_taken(member) && agent_incarnation_equal(member->incarnation, join->incarnation)) {
         rejoin(w, member);
         return 0;
     }

@@ -79,6 +79,7 @@
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
 #include "rendezvous/roster/world.h"
+#include "rendezvous/takeover/record.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -148,10 +149,6 @@ const char *roster_event_name(enum roster_event_kind kind);
 const char *roster_action_name(enum roster_action_kind kind);
 const char *roster_report_name(enum membership_report_kind kind);
 
-struct roster_incarnation {
-    uint64_t high, low; /* 128 random bits, fresh for every start of an agent; 0,0 is none */
-};
-
 struct roster_options {
     const char *job_id;
     int min_nodes, max_nodes; /* equal in a static world */
@@ -180,7 +177,7 @@ struct roster_join {
     bool elastic; /* the mode */
     const char *agent_name;
     int node_rank; /* -1: the lowest free one; a preference in an elastic world */
-    struct roster_incarnation incarnation;
+    struct agent_incarnation incarnation;
     int local_world_size;
     const char *role;
     uint64_t command;    /* a hash of its workers' command; 0: not given */

@@ -23,8 +23,8 @@ struct roster_member {
     uint64_t session;
     uint64_t sequence; /* number of the last report received */
     uint64_t arrival;  /* order of joining */
-    struct roster_incarnation incarnation;
-    struct roster_incarnation superseded[ROSTER_SUPERSEDED_KEPT]; /* a ring */
+    struct agent_incarnation incarnation;
+    struct agent_incarnation superseded[ROSTER_SUPERSEDED_KEPT]; /* a ring */
     unsigned superseded_count;
     struct instant last_received;
     struct instant lost_at; /* unless it comes back before: its connection broke; never: unknown */
@@ -227,7 +227,7 @@ void roster_slots_remember(struct roster *roster, struct roster_member *member);
 /* After every change of a slot's state. */
 void roster_slots_note_state(struct roster *roster, const struct roster_member *member);
 /* The slot of the incarnation, present or last. */
-int roster_slots_find(const struct roster *roster, struct roster_incarnation incarnation, bool taken);
+int roster_slots_find(const struct roster *roster, struct agent_incarnation incarnation, bool taken);
 /* A free slot whose last holder had the name. */
 int roster_slots_left_by(const struct roster *roster, const char *name);
 /* The first slot whose present or last holder has the name, and the next one after a slot; the order is any.
@@ -251,11 +251,6 @@ void roster_join_note_refused(struct roster *roster, const struct roster_join *j
 void roster_join_note_joined(struct roster *roster, const char *name);
 /* Adds "; refused: agent "node4" (nnodes: ...)" if there was one; NUL-terminated, truncated to size. */
 void roster_join_describe_refused(const struct roster *roster, char *out, size_t size);
-
-static inline bool roster_incarnation_equal(struct roster_incarnation a, struct roster_incarnation b)
-{
-    return a.high == b.high && a.low == b.low;
-}
 
 static inline bool roster_slot_taken(const struct roster_member *member)
 {

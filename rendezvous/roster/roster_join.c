@@ -159,12 +159,12 @@ bool roster_join_fits(const struct roster *roster, const struct roster_join *joi
     return command_fits(roster, join, refusal, size);
 }
 
-static bool was_superseded(const struct roster_member *member, struct roster_incarnation incarnation)
+static bool was_superseded(const struct roster_member *member, struct agent_incarnation incarnation)
 {
     unsigned kept = member->superseded_count < ROSTER_SUPERSEDED_KEPT ? member->superseded_count
                                                                       : (unsigned)ROSTER_SUPERSEDED_KEPT;
     for (unsigned i = 0; i < kept; i++)
-        if (roster_incarnation_equal(member->superseded[i], incarnation))
+        if (agent_incarnation_equal(member->superseded[i], incarnation))
             return true;
     return false;
 }
@@ -220,7 +220,7 @@ int roster_join_slot(const struct roster *roster, const struct roster_join *join
         return -1;
     }
     /* The hosting agent cannot be gone: a second claim to its rank under its name is another agent. */
-    bool same = roster_slot_taken(member) && roster_incarnation_equal(member->incarnation, join->incarnation);
+    bool same = roster_slot_taken(member) && agent_incarnation_equal(member->incarnation, join->incarnation);
     if (roster_slot_taken(member) && !same &&
         (member->local || strcmp(member->name, join->agent_name) != 0)) {
         refuse(refusal, size,

@@ -9,7 +9,7 @@
 
 enum { NONE = -1 };
 
-static int *incarnation_bucket(const struct roster *roster, struct roster_incarnation incarnation)
+static int *incarnation_bucket(const struct roster *roster, struct agent_incarnation incarnation)
 {
     uint64_t hash = text_hash(TEXT_HASH_START, &incarnation, sizeof incarnation);
     return &roster->by_incarnation[hash % (uint64_t)roster->slot_count];
@@ -66,14 +66,14 @@ void roster_slots_note_state(struct roster *roster, const struct roster_member *
         roster->free_from++;
 }
 
-int roster_slots_find(const struct roster *roster, struct roster_incarnation incarnation, bool taken)
+int roster_slots_find(const struct roster *roster, struct agent_incarnation incarnation, bool taken)
 {
     int found = NONE;
     for (int slot = *incarnation_bucket(roster, incarnation); slot != NONE;
          slot = roster->members[slot].next_incarnation) {
         const struct roster_member *member = &roster->members[slot];
         if ((found == NONE || slot < found) && (!taken || roster_slot_taken(member)) &&
-            roster_incarnation_equal(member->incarnation, incarnation))
+            agent_incarnation_equal(member->incarnation, incarnation))
             found = slot;
     }
     return found;

@@ -41,7 +41,7 @@ struct membership {
     struct transport *transport;
     struct membership_options options; /* texts are owned copies; keys is NULL or points to keys below */
     struct job_keys keys;
-    struct roster_incarnation incarnation;
+    struct agent_incarnation incarnation;
     struct world_id current;
     uint64_t sequence; /* number of the last report */
     bool left, over;   /* over: VERDICT or REFUSED was given out, or the membership is lost */

@@ -139,7 +139,7 @@ static struct roster_join join(struct table *t, unsigned agent)
     if (lies & 1)
         out.node_rank = reader_int(in);
     if (lies & 2)
-        out.incarnation = (struct roster_incarnation){reader_below(in, 2), reader_below(in, 4)};
+        out.incarnation = (struct agent_incarnation){reader_below(in, 2), reader_below(in, 4)};
     if (lies & 4)
         out.agent_name = name(in);
     if (lies & 8)

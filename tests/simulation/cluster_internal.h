@@ -44,7 +44,7 @@ struct node {
     unsigned life; /* grows with every start and end: events for an earlier life are void */
     int claimed_rank;
     int named_after; /* the node whose name it bears; its own number but for a twin */
-    struct roster_incarnation incarnation;
+    struct agent_incarnation incarnation;
     char name[16];
     struct node_clock clock;
     struct instant frozen_until;
@@ -151,7 +151,7 @@ struct seen_world {
     struct {
         bool informed, done;
         int node, base, size, role, role_base, role_size;
-        struct roster_incarnation incarnation;
+        struct agent_incarnation incarnation;
         char master[16];
     } rank[CLUSTER_NODE_LIMIT];
 };

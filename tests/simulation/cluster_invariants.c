@@ -35,7 +35,7 @@ void cluster_break(struct cluster *cluster, enum invariant invariant, const char
     va_end(arguments);
 }
 
-static bool same_incarnation(struct roster_incarnation a, struct roster_incarnation b)
+static bool same_incarnation(struct agent_incarnation a, struct agent_incarnation b)
 {
     return a.high == b.high && a.low == b.low;
 }

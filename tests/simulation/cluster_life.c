@@ -76,8 +76,8 @@ static void renew(struct cluster *cluster, int i, int rank, int named_after)
     node->claimed_rank = rank;
     node->named_after = named_after;
     (void)snprintf(node->name, sizeof node->name, "node%d", named_after);
-    node->incarnation = (struct roster_incarnation){cluster_luck(cluster, (uint64_t)i, node->life, 1),
-                                                    cluster_luck(cluster, (uint64_t)i, node->life, 2)};
+    node->incarnation = (struct agent_incarnation){cluster_luck(cluster, (uint64_t)i, node->life, 1),
+                                                   cluster_luck(cluster, (uint64_t)i, node->life, 2)};
     node->group = (struct worker_group){.shutdown_grace_ns = options->grace_ns,
                                         .restart_grace_ns = options->grace_ns,
                                         .kill_bound_ns = kill_bound_ns,

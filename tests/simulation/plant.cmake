@@ -1,5 +1,5 @@
-# Plants the bugs of planted_bugs.cmake in copies of the sources, to see that the simulation finds them:
-#     cmake -DSOURCE=<tree> -DTARGET=<folder of the copies> -P plant.cmake
+# Plants the bugs of a table (planted_bugs.cmake, votes_bugs.cmake) in copies of the sources, to see that the simulation finds them:
+#     cmake -DSOURCE=<tree> -DTARGET=<folder of the copies> -DBUGS=<the table> -P plant.cmake
 # A place that the sources no longer have fails the build, by the bug's name. Included (by CMakeLists.txt), it only collects
 # planted_files.
 cmake_minimum_required(VERSION 3.22)
@@ -32,13 +32,13 @@ function(place file text replacement)
   string(FIND "${copy}" "${text}" last REVERSE)
   if(first EQUAL -1 OR NOT first EQUAL last)
     message(FATAL_ERROR "planted bug ${bug_name}: its place is not there, or there more than once, in ${file}:\n${text}\n"
-      "Find where the code does this now, and say so in tests/simulation/planted_bugs.cmake.")
+      "Find where the code does this now, and say so in ${BUGS}.")
   endif()
   string(REPLACE "${text}" "${replacement}" copy "${copy}")
   set_property(GLOBAL PROPERTY ${key} "${copy}")
 endfunction()
 
-include(${CMAKE_CURRENT_LIST_DIR}/planted_bugs.cmake)
+include(${BUGS})
 
 if(CMAKE_SCRIPT_MODE_FILE)
   foreach(file IN LISTS planted_files)

@@ -174,8 +174,8 @@ place(rendezvous/roster/roster.c [=[roster->members[event->member].session == ev
   [=[(roster->members[event->member].session == event->session || PLANTED(ANY_SESSION));]=])
 
 bug(SUPERSEDED "an agent whose successor is here takes its rank back")
-place(rendezvous/roster/roster_join.c [=[if (roster_incarnation_equal(member->superseded[i], incarnation))]=]
-  [=[if (roster_incarnation_equal(member->superseded[i], incarnation) && !PLANTED(SUPERSEDED))]=])
+place(rendezvous/roster/roster_join.c [=[if (agent_incarnation_equal(member->superseded[i], incarnation))]=]
+  [=[if (agent_incarnation_equal(member->superseded[i], incarnation) && !PLANTED(SUPERSEDED))]=])
 
 bug(NO_BARRIER "the job is over before its agents have left")
 place(rendezvous/roster/roster_job.c [=[if (!roster_has_remote(roster))]=]

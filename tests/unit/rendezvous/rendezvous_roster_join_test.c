@@ -404,7 +404,7 @@ static double join_cost(int nodes, bool elastic, int crowds)
             struct roster_join who = join_of(0);
             who.min_nodes = options.min_nodes, who.max_nodes = nodes, who.elastic = elastic;
             who.agent_name = name, who.node_rank = -1;
-            who.incarnation = (struct roster_incarnation){1 + (uint64_t)crowd, (uint64_t)i};
+            who.incarnation = (struct agent_incarnation){1 + (uint64_t)crowd, (uint64_t)i};
             const struct roster_event event = {
                 .kind = ROSTER_JOIN, .session = 1 + (uint64_t)(crowd * nodes + i), .join = &who};
             assert_int_equal(roster_step(roster, &event, now, &actions, NULL), 0);

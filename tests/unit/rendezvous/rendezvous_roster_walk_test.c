@@ -19,7 +19,7 @@ enum { SEEDS = 400, JOBS = 30, STEPS = 200, AGENTS = 7 };
 
 struct agent {
     char name[16];
-    struct roster_incarnation incarnation;
+    struct agent_incarnation incarnation;
     uint64_t session; /* 0: it has none */
     int slot;
     uint64_t sequence;

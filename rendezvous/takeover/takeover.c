@@ -1,0 +1,496 @@
+/* takeover.c - see takeover.h: the knowledge of an agent, its state, time, and proposals. */
+#include "rendezvous/takeover/takeover.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/text.h"
+#include "rendezvous/takeover/takeover_internal.h"
+
+#define TAKEOVER_NAME(symbol, name, meaning) [symbol] = (name),
+#define TAKEOVER_TEXT(symbol, text)          [symbol] = (text),
+
+const char *takeover_state_name(enum takeover_state state)
+{
+    static const char *const names[] = {TAKEOVER_STATES(TAKEOVER_NAME)};
+    return (unsigned)state < TAKEOVER_STATE_COUNT ? names[state] : "?";
+}
+
+const char *takeover_message_name(enum takeover_message_kind kind)
+{
+    static const char *const names[] = {TAKEOVER_MESSAGES(TAKEOVER_NAME)};
+    return (unsigned)kind < TAKEOVER_MESSAGE_COUNT ? names[kind] : "?";
+}
+
+const char *takeover_reason_text(enum takeover_reason reason)
+{
+    static const char *const texts[] = {TAKEOVER_REASONS(TAKEOVER_TEXT)};
+    return (unsigned)reason < TAKEOVER_REASON_COUNT ? texts[reason] : "?";
+}
+
+struct takeover_action *takeover_act(struct takeover_work *w, enum takeover_action_kind kind,
+                                     const struct voter *to)
+{
+    assert(w->out->count < TAKEOVER_ACTIONS_LIMIT);
+    struct takeover_action *action = &w->out->items[w->out->count++];
+    *action = (struct takeover_action){.kind = kind, .to = to};
+    return action;
+}
+
+struct takeover_message *takeover_send(struct takeover_work *w, enum takeover_message_kind kind,
+                                       const struct voter *to)
+{
+    struct takeover_action *action = takeover_act(w, TAKEOVER_SEND, to);
+    action->message = (struct takeover_message){
+        .kind = kind, .from = &w->t->self, .known = &w->t->known, .ballot = w->t->ballot};
+    return &action->message;
+}
+
+/* SERVE: this agent serves, under its ballot. */
+static void tell(struct takeover_work *w, const struct voter *to)
+{
+    takeover_send(w, TAKEOVER_MOVED, to)->server = &w->t->self;
+}
+
+static void send_to_voters(struct takeover_work *w, enum takeover_message_kind kind)
+{
+    struct takeover *t = w->t;
+    for (int i = 0; i < t->known.voter_count; i++)
+        if (!takeover_is_self(t, &t->known.voters[i]) && !(t->votes & 1u << i))
+            takeover_send(w, kind, &t->known.voters[i])->value = t->proposing ? &t->proposal : NULL;
+    t->send_at = instant_add(w->now, TAKEOVER_TURN_MS * NS_PER_MS);
+}
+
+/* splitmix64 */
+static int64_t draw_ns(struct takeover *t, int64_t below_ns)
+{
+    uint64_t x = t->random += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return (int64_t)((x ^ x >> 31) % (uint64_t)below_ns);
+}
+
+static void change(struct takeover_work *w, enum takeover_state state, enum takeover_reason reason)
+{
+    w->t->state = state;
+    w->t->reason = reason;
+    w->t->since = w->now;
+    struct takeover_action *action = takeover_act(w, TAKEOVER_CHANGE, NULL);
+    action->reason = reason;
+    action->to = state == TAKEOVER_FOLLOW ? &w->t->server : NULL;
+}
+
+/* A voter that was no member, a spare, does not stand: its round would share no node with the one before. */
+static int voter_place(const struct takeover *t)
+{
+    int place = record_find_voter(&t->known, t->self.incarnation);
+    return place < t->known.nodes ? place : -1;
+}
+
+/* The first voter is the server that was lost, so the second one stands first. */
+static void plan_candidacy(struct takeover_work *w, int64_t wait_ns)
+{
+    const int place = voter_place(w->t), turn = place > 0 ? place - 1 : 0;
+    w->t->stand_at =
+        place < 0 ? INSTANT_NEVER : instant_add(w->now, wait_ns + turn * (TAKEOVER_TURN_MS * NS_PER_MS));
+}
+
+static void end_candidacy(struct takeover *t)
+{
+    t->votes = 0;
+    t->has_best = t->proposing = false;
+}
+
+void takeover_seek(struct takeover_work *w, enum takeover_reason reason, int64_t wait_ns)
+{
+    end_candidacy(w->t);
+    w->t->ask_at = w->now;
+    plan_candidacy(w, wait_ns);
+    change(w, TAKEOVER_SEEK, reason);
+}
+
+static bool has_majority(const struct takeover *t)
+{
+    return __builtin_popcount(t->votes) >= record_majority(&t->known);
+}
+
+/* The proposal is accepted by this voter, and sent to the others. */
+static void ask_to_accept(struct takeover_work *w)
+{
+    struct takeover *t = w->t;
+    t->proposing = true;
+    t->votes = 1u << voter_place(t);
+    t->accepted_at = t->ballot;
+    t->has_accepted = true;
+    t->accepted = t->proposal;
+    t->since = w->now;
+    send_to_voters(w, TAKEOVER_ACCEPT);
+}
+
+static void serve(struct takeover_work *w, enum takeover_reason reason)
+{
+    struct takeover *t = w->t;
+    t->ask_at = instant_add(w->now, TAKEOVER_ASK_MS * NS_PER_MS);
+    change(w, TAKEOVER_SERVE, reason);
+    takeover_act(w, TAKEOVER_TELL_ENDPOINTS, NULL)->message =
+        (struct takeover_message){.kind = TAKEOVER_MOVED,
+                                  .from = &t->self,
+                                  .known = &t->known,
+                                  .ballot = t->ballot,
+                                  .server = &t->self};
+    if (!t->known.epoch)
+        return;
+    if (t->has_best)
+        ask_to_accept(w);
+    else
+        for (int i = 0; i < t->known.voter_count; i++)
+            if (!takeover_is_self(t, &t->known.voters[i]))
+                tell(w, &t->known.voters[i]);
+    if (t->proposing && has_majority(t))
+        takeover_chosen(w);
+}
+
+void takeover_stand(struct takeover_work *w, enum takeover_reason reason)
+{
+    struct takeover *t = w->t;
+    const int place = voter_place(t);
+    if (place < 0) {
+        takeover_seek(w, reason, 0);
+        return;
+    }
+    end_candidacy(t);
+    t->highest = t->highest > t->promised.number ? t->highest : t->promised.number;
+    t->ballot = t->promised = (struct ballot){++t->highest, t->self.incarnation};
+    t->has_best = t->has_accepted;
+    t->best_at = t->accepted_at;
+    if (t->has_best)
+        t->proposal = t->accepted;
+    t->votes = 1u << place;
+    change(w, TAKEOVER_STAND, reason);
+    if (has_majority(t))
+        serve(w, TAKEOVER_ELECTED);
+    else
+        send_to_voters(w, TAKEOVER_PREPARE);
+}
+
+void takeover_take_promise(struct takeover_work *w, int voter, const struct takeover_message *m)
+{
+    struct takeover *t = w->t;
+    t->votes |= 1u << voter;
+    if (m->value && (!t->has_best || ballot_compare(m->at, t->best_at) > 0)) {
+        t->has_best = true;
+        t->best_at = m->at;
+        t->proposal = *m->value;
+    }
+    if (has_majority(t))
+        serve(w, TAKEOVER_ELECTED);
+}
+
+void takeover_take_vote(struct takeover_work *w, int voter)
+{
+    w->t->votes |= 1u << voter;
+    if (has_majority(w->t))
+        takeover_chosen(w);
+}
+
+/* Whether the record is this server's own, proposed in its present office. */
+static bool is_own(const struct takeover *t, const struct world_record *record)
+{
+    return t->state == TAKEOVER_SERVE && t->proposing && record_equal(record, &t->proposal) &&
+           ballot_compare(record->ballot, t->ballot) == 0;
+}
+
+/* The newest record changes in this function only. With it end the promises, the votes and the candidacy of
+ * the round that is decided now. */
+static void learn(struct takeover_work *w, const struct world_record *record, enum takeover_reason reason)
+{
+    struct takeover *t = w->t;
+    const bool own = is_own(t, record);
+    t->known = *record;
+    t->promised = record->ballot;
+    t->has_accepted = false;
+    memset(t->heard_voter, 0, sizeof t->heard_voter);
+    t->highest = record->ballot.number > t->highest ? record->ballot.number : t->highest;
+    end_candidacy(t);
+    if (own)
+        takeover_act(w, TAKEOVER_CHOSEN, NULL);
+    else if (t->state == TAKEOVER_SEEK)
+        plan_candidacy(w, TAKEOVER_LOST_MS * NS_PER_MS);
+    else if (t->state != TAKEOVER_FOLLOW ||
+             !agent_incarnation_equal(t->server.incarnation, record->ballot.agent))
+        takeover_seek(w, reason, TAKEOVER_LOST_MS * NS_PER_MS);
+}
+
+void takeover_chosen(struct takeover_work *w)
+{
+    struct takeover *t = w->t;
+    learn(w, &t->proposal, TAKEOVER_OTHERS_PROPOSAL);
+    if (t->state == TAKEOVER_SEEK && voter_place(t) >= 0)
+        t->stand_at = w->now; /* this round has no server */
+}
+
+int takeover_take_record(struct takeover_work *w, const struct world_record *record, struct muster_error *err)
+{
+    struct takeover *t = w->t;
+    const bool known = t->known.epoch != 0;
+    if (!record->epoch ||
+        (known && record->epoch == t->known.epoch && record_compare(record, &t->known) <= 0))
+        return 0;
+    if (known && record->epoch != t->known.epoch) {
+        t->refused++;
+        return error_set(err, MUSTER_E_PROTOCOL,
+                         "the record of another job's world: its epoch is %" PRIx64 ", not %" PRIx64,
+                         record->epoch, t->known.epoch);
+    }
+    if (record_check(record, err) < 0) {
+        t->refused++;
+        return -1;
+    }
+    learn(w, record, TAKEOVER_OUTDATED);
+    return 0;
+}
+
+void takeover_follow(struct takeover_work *w, const struct voter *server, struct ballot office)
+{
+    struct takeover *t = w->t;
+    const bool same =
+        t->state == TAKEOVER_FOLLOW && agent_incarnation_equal(t->server.incarnation, server->incarnation);
+    t->office = office;
+    t->heard = w->now;
+    /* A voter accepts nothing from the servers before this server. */
+    if (ballot_compare(office, t->promised) > 0)
+        t->promised = office;
+    t->highest = office.number > t->highest ? office.number : t->highest;
+    if (same)
+        return;
+    end_candidacy(t);
+    t->server = *server;
+    t->broken_at = INSTANT_NEVER;
+    change(w, TAKEOVER_FOLLOW, TAKEOVER_FOUND);
+}
+
+/* --- the interface --- */
+
+void takeover_init(struct takeover *t, const struct voter *self, uint64_t random, struct instant now)
+{
+    *t = (struct takeover){
+        .self = *self, .state = TAKEOVER_SEEK, .random = random, .ask_at = now, .since = now};
+    t->stand_at = t->broken_at = INSTANT_NEVER;
+    t->heard = now;
+}
+
+void takeover_begin(struct takeover *t, struct instant now, struct takeover_actions *out)
+{
+    struct takeover_work w = takeover_work(t, now, out);
+    assert(t->state == TAKEOVER_SEEK && !t->known.epoch);
+    t->ballot = t->promised = (struct ballot){1, t->self.incarnation};
+    t->highest = 1;
+    serve(&w, TAKEOVER_BEGUN);
+}
+
+int takeover_learn(struct takeover *t, const struct world_record *record, struct instant now,
+                   struct takeover_actions *out, struct muster_error *err)
+{
+    struct takeover_work w = takeover_work(t, now, out);
+    return takeover_take_record(&w, record, err);
+}
+
+void takeover_heard(struct takeover *t, struct agent_incarnation agent, struct instant now)
+{
+    if (t->state == TAKEOVER_FOLLOW && agent_incarnation_equal(t->server.incarnation, agent)) {
+        t->heard = now;
+        t->broken_at = INSTANT_NEVER;
+    }
+    const int voter = record_find_voter(&t->known, agent);
+    if (voter >= 0)
+        t->heard_voter[voter] = now;
+}
+
+void takeover_connection(struct takeover *t, bool whole, struct instant now)
+{
+    t->broken_at = whole ? INSTANT_NEVER : instant_min(t->broken_at, now);
+}
+
+void takeover_workers(struct takeover *t, bool work)
+{
+    t->works = work;
+}
+
+bool takeover_may_propose(const struct takeover *t)
+{
+    return t->state == TAKEOVER_SERVE && !t->proposing && !t->works &&
+           (!t->known.epoch || voter_place(t) >= 0);
+}
+
+bool takeover_may_revise(const struct takeover *t)
+{
+    return t->state == TAKEOVER_SERVE && !t->proposing && t->known.epoch &&
+           ballot_compare(t->known.ballot, t->ballot) == 0;
+}
+
+bool takeover_revise(struct takeover *t, const struct voter *voters, int count, struct instant now,
+                     struct takeover_actions *out)
+{
+    struct takeover_work w = takeover_work(t, now, out);
+    if (!takeover_may_revise(t))
+        return false;
+    t->proposal = t->known;
+    t->proposal.revision++;
+    t->proposal.voter_count = count;
+    for (int i = 0; i < count; i++)
+        t->proposal.voters[i] = voters[i];
+    ask_to_accept(&w);
+    if (has_majority(t))
+        takeover_chosen(&w);
+    return true;
+}
+
+bool takeover_propose(struct takeover *t, const struct world_record *record, struct instant now,
+                      struct takeover_actions *out)
+{
+    struct takeover_work w = takeover_work(t, now, out);
+    if (!takeover_may_propose(t))
+        return false;
+    t->proposal = *record;
+    t->proposal.ballot = t->ballot;
+    if (t->known.epoch) {
+        t->proposal.epoch = t->known.epoch;
+        t->proposal.round = t->known.round + 1;
+        t->proposal.revision = 0;
+        ask_to_accept(&w);
+        if (has_majority(t))
+            takeover_chosen(&w);
+    } else {
+        t->proposing = true; /* no other agent may begin a job */
+        takeover_chosen(&w);
+    }
+    return true;
+}
+
+static bool is_doubtful(struct instant heard, struct instant now)
+{
+    return !heard.ns || instant_diff_ns(now, heard) >= TAKEOVER_DOUBT_MS * NS_PER_MS;
+}
+
+static int answering(const struct takeover *t, struct instant now)
+{
+    int count = 0;
+    for (int i = 0; i < t->known.voter_count; i++)
+        count += takeover_is_self(t, &t->known.voters[i]) || !is_doubtful(t->heard_voter[i], now);
+    return count;
+}
+
+bool takeover_is_served(const struct takeover *t, struct instant now)
+{
+    if (t->state == TAKEOVER_SERVE)
+        return answering(t, now) >= record_majority(&t->known);
+    return t->state == TAKEOVER_FOLLOW && t->broken_at.ns == INT64_MAX && !is_doubtful(t->heard, now);
+}
+
+static struct instant silence_limit(const struct takeover *t)
+{
+    return instant_min(instant_add(t->heard, TAKEOVER_LOST_MS * NS_PER_MS),
+                       instant_add(t->broken_at, TAKEOVER_BROKEN_MS * NS_PER_MS));
+}
+
+static void tick_seek(struct takeover_work *w)
+{
+    struct takeover *t = w->t;
+    if (instant_reached(w->now, t->stand_at)) {
+        takeover_stand(w, TAKEOVER_IN_TURN);
+        return;
+    }
+    if (!instant_reached(w->now, t->ask_at))
+        return;
+    t->ask_at = instant_add(w->now, TAKEOVER_ASK_MS * NS_PER_MS);
+    takeover_act(w, TAKEOVER_ASK_ENDPOINTS, NULL);
+    for (int i = 0; i < t->known.voter_count; i++)
+        if (!takeover_is_self(t, &t->known.voters[i]))
+            takeover_act(w, TAKEOVER_ASK, &t->known.voters[i]);
+}
+
+static void tick_stand(struct takeover_work *w)
+{
+    struct takeover *t = w->t;
+    if (instant_diff_ns(w->now, t->since) >= TAKEOVER_PATIENCE_MS * NS_PER_MS)
+        takeover_seek(w, TAKEOVER_NO_ANSWER, TAKEOVER_TURN_MS * NS_PER_MS + draw_ns(t, 2 * NS_PER_S));
+    else if (instant_reached(w->now, t->send_at))
+        send_to_voters(w, TAKEOVER_PREPARE);
+}
+
+static void tick_serve(struct takeover_work *w)
+{
+    struct takeover *t = w->t;
+    if (t->proposing && instant_diff_ns(w->now, t->since) >= TAKEOVER_PATIENCE_MS * NS_PER_MS) {
+        takeover_stand(w, TAKEOVER_NO_ANSWER); /* another proposal needs another ballot */
+        return;
+    }
+    if (t->proposing && instant_reached(w->now, t->send_at))
+        send_to_voters(w, TAKEOVER_ACCEPT);
+    if (!instant_reached(w->now, t->ask_at))
+        return;
+    t->ask_at = instant_add(w->now, TAKEOVER_ASK_MS * NS_PER_MS);
+    takeover_act(w, TAKEOVER_TELL_ENDPOINTS, NULL)->message =
+        (struct takeover_message){.kind = TAKEOVER_MOVED,
+                                  .from = &t->self,
+                                  .known = &t->known,
+                                  .ballot = t->ballot,
+                                  .server = &t->self};
+    for (int i = 0; i < t->known.voter_count; i++)
+        if (!takeover_is_self(t, &t->known.voters[i]) && is_doubtful(t->heard_voter[i], w->now))
+            tell(w, &t->known.voters[i]);
+}
+
+void takeover_tick(struct takeover *t, struct instant now, struct takeover_actions *out)
+{
+    struct takeover_work w = takeover_work(t, now, out);
+    if (t->state == TAKEOVER_FOLLOW && instant_reached(now, silence_limit(t)))
+        takeover_seek(&w, t->broken_at.ns == INT64_MAX ? TAKEOVER_SILENT : TAKEOVER_BROKEN, 0);
+    if (t->state == TAKEOVER_SEEK)
+        tick_seek(&w);
+    else if (t->state == TAKEOVER_STAND)
+        tick_stand(&w);
+    else if (t->state == TAKEOVER_SERVE)
+        tick_serve(&w);
+}
+
+struct instant takeover_deadline(const struct takeover *t)
+{
+    const struct instant patience = instant_add(t->since, TAKEOVER_PATIENCE_MS * NS_PER_MS);
+    switch (t->state) {
+    case TAKEOVER_SEEK:
+        return instant_min(t->stand_at, t->ask_at);
+    case TAKEOVER_STAND:
+        return instant_min(t->send_at, patience);
+    case TAKEOVER_SERVE:
+        return t->proposing ? instant_min(t->ask_at, instant_min(t->send_at, patience)) : t->ask_at;
+    case TAKEOVER_FOLLOW:
+        return silence_limit(t);
+    case TAKEOVER_STATE_COUNT:
+        break;
+    }
+    return INSTANT_NEVER;
+}
+
+void takeover_describe(const struct takeover *t, struct instant now, char *out, size_t size)
+{
+    const int answers = answering(t, now), needed = record_majority(&t->known) - answers;
+    bool first = true;
+    out[0] = '\0';
+    if (!t->known.epoch || takeover_is_served(t, now))
+        return;
+    (void)text_append(out, size, "%d of %d voters answer", answers, t->known.voter_count);
+    for (int i = 0; i < t->known.voter_count; i++) {
+        const struct voter *voter = &t->known.voters[i];
+        if (!takeover_is_self(t, voter) && is_doubtful(t->heard_voter[i], now))
+            continue;
+        (void)text_append(out, size, "%s %s", first ? ":" : ",", voter->name);
+        first = false;
+    }
+    if (needed == 1)
+        (void)text_append(out, size, "; waiting for one more");
+    else if (needed > 1)
+        (void)text_append(out, size, "; waiting for %d more", needed);
+}

@@ -1,0 +1,227 @@
+/* takeover.h - the rules by which the agents of a job choose the server of its next round.
+ *
+ * Pure: events and the time go in, actions come out. One object lives in each agent, from its start to its
+ * end. Nothing of it is written to disk.
+ *
+ *   SEEK ---(a voter: the server is silent)---> STAND ---(a majority has promised)---> SERVE
+ *     ^  \                                        |                                      |
+ *     |   +---(an agent serves: MOVED)--> FOLLOW  +--(no majority, or another is ahead)--+--> SEEK
+ *     +-----(the server is silent, or its connection has been broken for 1 s)-----+
+ *
+ * Round r+1 has one record. It is chosen when a majority of the voters of round r has accepted it, and only
+ * then the world of round r+1 is sent out. (A record with other voters for the same round is chosen by the
+ * same vote.) The server in office asks the voters, too. The rules are Paxos' for a single decision:
+ *   - A voter promises to accept nothing under a lower ballot than the highest that it has seen.
+ *   - A candidate that has a majority of promises serves. If a voter has accepted a record, the candidate
+ *     proposes that record again (of several the record with the highest ballot), under its own ballot.
+ *   - The server of round r proposes round r+1 under the ballot of its own record without another election:
+ *     no other agent has that ballot. It proposes one record under one ballot. If it gets no majority in
+ * time, it stands again.
+ *
+ * If the chosen record names another server, the round has no world here: the next round follows.
+ *
+ * A record is proposed by a voter of round r that was a member of it and whose own workers have ended. It is
+ * rank 0 of round r+1. So two worlds in a row share a node, which runs one world at a time, and at most one
+ * world of a job trains at any instant: no lease and no clock are needed for that.
+ *
+ * Only the endpoint's agent begins a job (takeover_begin). It gives way to the first agent that knows a
+ * record.
+ *
+ * A voter that receives messages from its server refuses to elect another one. So a member whose connection
+ * to the server alone is broken does not unseat it. A server that receives messages from a majority of its
+ * voters refuses, too.
+ *
+ * A candidate's knowledge changes in one function (learn in takeover.c). A newer record ends the candidacy or
+ * the office there, or completes it if the record is the agent's own proposal. */
+#ifndef MUSTER_RENDEZVOUS_TAKEOVER_TAKEOVER_H
+#define MUSTER_RENDEZVOUS_TAKEOVER_TAKEOVER_H
+
+#include "proto/base/clock.h"
+#include "rendezvous/takeover/record.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* symbol, name, meaning */
+#define TAKEOVER_STATES(X)                                                                                   \
+    X(TAKEOVER_SEEK, "SEEK", "looks for the agent that serves")                                              \
+    X(TAKEOVER_STAND, "STAND", "asks the voters for their promises")                                         \
+    X(TAKEOVER_SERVE, "SERVE", "serves the job")                                                             \
+    X(TAKEOVER_FOLLOW, "FOLLOW", "is a member of the server that it follows")
+
+#define TAKEOVER_MESSAGES(X)                                                                                 \
+    X(TAKEOVER_PREPARE, "PREPARE", "a candidate asks for a promise")                                         \
+    X(TAKEOVER_PROMISE, "PROMISE", "a voter promises, and sends the record that it has accepted")            \
+    X(TAKEOVER_ACCEPT, "ACCEPT", "a server proposes a record")                                               \
+    X(TAKEOVER_ACCEPTED, "ACCEPTED", "a voter has accepted it")                                              \
+    X(TAKEOVER_NACK, "NACK", "a newer record or a higher ballot is known here")                              \
+    X(TAKEOVER_MOVED, "MOVED", "the sender serves, or knows the server")
+
+/* Why an agent has left a state. */
+#define TAKEOVER_REASONS(X)                                                                                  \
+    X(TAKEOVER_NO_REASON, "")                                                                                \
+    X(TAKEOVER_BEGUN, "the job begins at its endpoint")                                                      \
+    X(TAKEOVER_FOUND, "an agent serves the job")                                                             \
+    X(TAKEOVER_SILENT, "the server is silent")                                                               \
+    X(TAKEOVER_BROKEN, "the connection to the server is broken")                                             \
+    X(TAKEOVER_STEPPED_DOWN, "the server does not serve any more")                                           \
+    X(TAKEOVER_IN_TURN, "no other voter has taken over")                                                     \
+    X(TAKEOVER_ELECTED, "a majority of the voters has promised")                                             \
+    X(TAKEOVER_OUTVOTED, "another agent has a higher ballot")                                                \
+    X(TAKEOVER_OUTDATED, "a newer round is known")                                                           \
+    X(TAKEOVER_NO_ANSWER, "no majority of the voters has answered")                                          \
+    X(TAKEOVER_OTHERS_PROPOSAL, "the round that was chosen is that of another server")
+
+/* symbol, meaning */
+#define TAKEOVER_ACTIONS(X)                                                                                  \
+    X(TAKEOVER_SEND, "send `message` to `to`")                                                               \
+    X(TAKEOVER_ASK, "ask `to` for the server: with a JOIN, which is answered by MOVED")                      \
+    X(TAKEOVER_ASK_ENDPOINTS, "the same at the endpoints of the job")                                        \
+    X(TAKEOVER_TELL_ENDPOINTS, "send `message` to the endpoints of the job")                                 \
+    X(TAKEOVER_CHANGE, "the state has changed, for `reason`; FOLLOW: `to` serves")                           \
+    X(TAKEOVER_CHOSEN, "the proposal is chosen: a new round's world may be sent out")
+
+#define TAKEOVER_ENUM(symbol, name, meaning) symbol,
+enum takeover_state { TAKEOVER_STATES(TAKEOVER_ENUM) TAKEOVER_STATE_COUNT };
+enum takeover_message_kind { TAKEOVER_MESSAGES(TAKEOVER_ENUM) TAKEOVER_MESSAGE_COUNT };
+#undef TAKEOVER_ENUM
+#define TAKEOVER_ENUM(symbol, text) symbol,
+enum takeover_reason { TAKEOVER_REASONS(TAKEOVER_ENUM) TAKEOVER_REASON_COUNT };
+enum takeover_action_kind { TAKEOVER_ACTIONS(TAKEOVER_ENUM) TAKEOVER_ACTION_COUNT };
+#undef TAKEOVER_ENUM
+
+/* Printable; "?" for a number outside the list. */
+const char *takeover_state_name(enum takeover_state state);
+const char *takeover_message_name(enum takeover_message_kind kind);
+const char *takeover_reason_text(enum takeover_reason reason);
+
+enum {
+    TAKEOVER_LOST_MS = 2500,   /* silence of a server after which voters stand */
+    TAKEOVER_BROKEN_MS = 1000, /* the same for a connection that broke */
+    TAKEOVER_TURN_MS = 300,   /* from one voter to the next; also a message to a voter is repeated so often */
+    TAKEOVER_DOUBT_MS = 1500, /* silence after which a voter promises to another candidate */
+    TAKEOVER_ASK_MS = 250,
+    TAKEOVER_PATIENCE_MS = 3000, /* with voters that do not answer */
+};
+
+/* Records and agents are not owned: they are valid until the next step. */
+struct takeover_message {
+    enum takeover_message_kind kind;
+    const struct voter *from;
+    const struct world_record *known; /* the newest that the sender knows; epoch 0: none */
+    struct ballot ballot; /* PREPARE, ACCEPT, MOVED: of the candidate or server; PROMISE, ACCEPTED: the one
+                             that is answered; NACK: the highest that the sender has promised */
+    struct ballot at;     /* PROMISE, with a value: the ballot under which the sender has accepted it */
+    const struct world_record *value; /* ACCEPT: the proposal; PROMISE: the accepted record, or NULL */
+    const struct voter *server;       /* MOVED: the agent that serves; NULL: the sender does not know it */
+};
+
+struct takeover_action {
+    enum takeover_action_kind kind;
+    const struct voter *to;
+    struct takeover_message message;
+    enum takeover_reason reason;
+};
+
+/* A step sends at most one message to each voter and one to the sender, asks as many, and changes its state
+ * twice. */
+enum { TAKEOVER_ACTIONS_LIMIT = 2 * RECORD_VOTERS + 6 };
+
+struct takeover_actions {
+    int count;
+    struct takeover_action items[TAKEOVER_ACTIONS_LIMIT];
+};
+
+/* Fields are for takeover.c; tests and the status read them. */
+struct takeover {
+    struct voter self;
+    enum takeover_state state;
+    enum takeover_reason reason; /* for the last change */
+    struct world_record known;
+    bool works; /* own workers, of whatever round, have not ended */
+    /* as a voter of `known` */
+    struct ballot promised, accepted_at;
+    bool has_accepted;
+    struct world_record accepted;
+    /* as a candidate or server */
+    struct ballot ballot;
+    uint32_t highest; /* ballot number that was seen */
+    unsigned votes;   /* a bit for each voter */
+    bool has_best, proposing;
+    struct ballot best_at;
+    struct world_record proposal; /* proposing; in STAND, with has_best: accepted by a voter */
+    struct instant heard_voter[RECORD_VOTERS];
+    /* times */
+    struct instant heard;     /* FOLLOW: the server */
+    struct instant broken_at; /* FOLLOW: its connection; never: it is whole */
+    struct instant stand_at;  /* SEEK; never: no voter, or not yet decided */
+    struct instant send_at;   /* STAND, SERVE: messages to voters are repeated */
+    struct instant ask_at;    /* SEEK, SERVE: messages about the server are due */
+    struct instant since;     /* STAND: the candidacy; SERVE: the proposal */
+    struct voter server;      /* FOLLOW */
+    struct ballot office;     /* FOLLOW: the server's */
+    uint64_t random;
+    unsigned refused; /* records and messages that were refused */
+};
+
+/* Begins in SEEK. self is copied. random: for the time between two candidacies. */
+void takeover_init(struct takeover *t, const struct voter *self, uint64_t random, struct instant now);
+
+/* Every function below empties `out` first. */
+
+/* The endpoint's agent serves a job that has not begun. In SEEK, without a record. */
+void takeover_begin(struct takeover *t, struct instant now, struct takeover_actions *out);
+
+/* A message was received. An impossible message is refused and counted, and nothing changes. */
+void takeover_receive(struct takeover *t, const struct takeover_message *message, struct instant now,
+                      struct takeover_actions *out);
+
+/* An agent asks for the server, and knows a record (epoch 0: none): it is answered by MOVED. A server takes
+ * it as a member afterwards, if it is a server still. */
+void takeover_asked(struct takeover *t, const struct voter *from, const struct world_record *known,
+                    struct instant now, struct takeover_actions *out);
+
+/* The record of a world was received from the server, or from an agent that joins. -1 (MUSTER_E_PROTOCOL,
+ * with the reason): it is refused and counted. An older or equal one is 0 and changes nothing. */
+int takeover_learn(struct takeover *t, const struct world_record *record, struct instant now,
+                   struct takeover_actions *out, struct muster_error *err);
+
+/* Something was received from this agent: the server, or a voter of the server. */
+void takeover_heard(struct takeover *t, struct agent_incarnation agent, struct instant now);
+
+/* FOLLOW: the connection to the server broke, or is whole again. */
+void takeover_connection(struct takeover *t, bool whole, struct instant now);
+
+/* Whether own workers, of whatever round, have not ended. */
+void takeover_workers(struct takeover *t, bool work);
+
+/* Whether the agent may propose a round now: it serves, its workers have ended, and it was in the last one.
+ */
+bool takeover_may_propose(const struct takeover *t);
+
+/* Proposes the record of the next round: its epoch, round and ballot are filled here; voters[0] is this
+ * agent. Returns whether it did. With a majority of one it is chosen at once. */
+bool takeover_propose(struct takeover *t, const struct world_record *record, struct instant now,
+                      struct takeover_actions *out);
+
+/* Proposes other voters for the round in office, with the same members: for a spare that has registered
+ * since. voters[0] is this agent. Returns whether it did: it serves the round that it has formed, and
+ * proposes nothing else. */
+bool takeover_may_revise(const struct takeover *t);
+bool takeover_revise(struct takeover *t, const struct voter *voters, int count, struct instant now,
+                     struct takeover_actions *out);
+
+/* Time has passed. */
+void takeover_tick(struct takeover *t, struct instant now, struct takeover_actions *out);
+struct instant takeover_deadline(const struct takeover *t);
+
+/* Without a server, or without a majority that answers this server: "2 of 5 voters answer: a, b; waiting for
+ * one more"; else
+ * "". */
+void takeover_describe(const struct takeover *t, struct instant now, char *out, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,48 @@
+/* takeover_internal.h - the steps of takeover.c and takeover_messages.c, shared by these two only. */
+#ifndef MUSTER_RENDEZVOUS_TAKEOVER_TAKEOVER_INTERNAL_H
+#define MUSTER_RENDEZVOUS_TAKEOVER_TAKEOVER_INTERNAL_H
+
+#include "rendezvous/takeover/takeover.h"
+
+/* What one step works on. */
+struct takeover_work {
+    struct takeover *t;
+    struct instant now;
+    struct takeover_actions *out;
+};
+
+static inline struct takeover_work takeover_work(struct takeover *t, struct instant now,
+                                                 struct takeover_actions *out)
+{
+    out->count = 0;
+    return (struct takeover_work){t, now, out};
+}
+
+static inline bool takeover_is_self(const struct takeover *t, const struct voter *voter)
+{
+    return agent_incarnation_equal(t->self.incarnation, voter->incarnation);
+}
+
+/* --- takeover.c --- */
+
+struct takeover_action *takeover_act(struct takeover_work *w, enum takeover_action_kind kind,
+                                     const struct voter *to);
+/* With the agent's record and ballot; the caller fills the rest. */
+struct takeover_message *takeover_send(struct takeover_work *w, enum takeover_message_kind kind,
+                                       const struct voter *to);
+/* A voter stands no earlier than after wait_ns and its turn. */
+void takeover_seek(struct takeover_work *w, enum takeover_reason reason, int64_t wait_ns);
+void takeover_stand(struct takeover_work *w, enum takeover_reason reason);
+void takeover_follow(struct takeover_work *w, const struct voter *server, struct ballot office);
+/* Whether a live server is known here, or this is one: then no other agent is elected. */
+bool takeover_is_served(const struct takeover *t, struct instant now);
+/* The voter's promise or vote counts, by its index. */
+void takeover_take_promise(struct takeover_work *w, int voter, const struct takeover_message *m);
+void takeover_take_vote(struct takeover_work *w, int voter);
+/* A majority has accepted the proposal. */
+void takeover_chosen(struct takeover_work *w);
+/* As takeover_learn. */
+int takeover_take_record(struct takeover_work *w, const struct world_record *record,
+                         struct muster_error *err);
+
+#endif

@@ -1,0 +1,193 @@
+/* takeover_messages.c - see takeover.h: messages of other agents. */
+#include "rendezvous/takeover/takeover_internal.h"
+
+/* The voters, the server among them, decide about the round after this agent's record. */
+static bool is_behind(const struct takeover *t, const struct takeover_message *m)
+{
+    return t->known.epoch && (!m->known->epoch || record_compare(m->known, &t->known) < 0);
+}
+
+static void nack(struct takeover_work *w, const struct takeover_message *m)
+{
+    takeover_send(w, TAKEOVER_NACK, m->from)->ballot = w->t->promised;
+}
+
+static bool from_server(const struct takeover *t, const struct takeover_message *m)
+{
+    return t->state == TAKEOVER_FOLLOW &&
+           agent_incarnation_equal(t->server.incarnation, m->from->incarnation);
+}
+
+/* The agent that serves, as far as it is known. */
+static const struct voter *server_of(const struct takeover *t, struct instant now)
+{
+    if (t->state == TAKEOVER_SERVE)
+        return &t->self;
+    return takeover_is_served(t, now) ? &t->server : NULL;
+}
+
+static void answer_who_serves(struct takeover_work *w, const struct voter *to)
+{
+    takeover_send(w, TAKEOVER_MOVED, to)->server = server_of(w->t, w->now);
+}
+
+/* Another agent is ahead: office and candidacy end. */
+static void give_way(struct takeover_work *w, const struct takeover_message *m)
+{
+    struct takeover *t = w->t;
+    t->promised = m->ballot;
+    t->highest = m->ballot.number > t->highest ? m->ballot.number : t->highest;
+    if (!from_server(t, m))
+        takeover_seek(w, TAKEOVER_OUTVOTED, TAKEOVER_LOST_MS * NS_PER_MS);
+}
+
+static void on_prepare(struct takeover_work *w, const struct takeover_message *m)
+{
+    struct takeover *t = w->t;
+    if (is_behind(t, m) || ballot_compare(m->ballot, t->promised) < 0) {
+        nack(w, m);
+        return;
+    }
+    if (record_find_voter(&t->known, t->self.incarnation) < 0)
+        return;
+    if (takeover_is_served(t, w->now) && !from_server(t, m)) {
+        answer_who_serves(w, m->from);
+        return;
+    }
+    if (ballot_compare(m->ballot, t->promised) > 0)
+        give_way(w, m);
+    struct takeover_message *promise = takeover_send(w, TAKEOVER_PROMISE, m->from);
+    promise->ballot = m->ballot;
+    promise->at = t->accepted_at;
+    promise->value = t->has_accepted ? &t->accepted : NULL;
+}
+
+static void on_accept(struct takeover_work *w, const struct takeover_message *m)
+{
+    struct takeover *t = w->t;
+    if (is_behind(t, m) || ballot_compare(m->ballot, t->promised) < 0) {
+        nack(w, m);
+        return;
+    }
+    if (record_find_voter(&t->known, t->self.incarnation) < 0)
+        return;
+    if (ballot_compare(m->ballot, t->promised) > 0)
+        give_way(w, m);
+    t->has_accepted = true;
+    t->accepted_at = m->ballot;
+    t->accepted = *m->value;
+    takeover_send(w, TAKEOVER_ACCEPTED, m->from)->ballot = m->ballot;
+}
+
+static void on_answer(struct takeover_work *w, const struct takeover_message *m)
+{
+    struct takeover *t = w->t;
+    const int voter = record_find_voter(&t->known, m->from->incarnation);
+    if (voter < 0 || record_compare(m->known, &t->known) != 0 || ballot_compare(m->ballot, t->ballot) != 0)
+        return;
+    if (m->kind == TAKEOVER_PROMISE && t->state == TAKEOVER_STAND)
+        takeover_take_promise(w, voter, m);
+    else if (m->kind == TAKEOVER_ACCEPTED && t->state == TAKEOVER_SERVE && t->proposing)
+        takeover_take_vote(w, voter);
+}
+
+static void on_nack(struct takeover_work *w, const struct takeover_message *m)
+{
+    struct takeover *t = w->t;
+    if (!m->known->epoch || record_compare(m->known, &t->known) != 0 ||
+        ballot_compare(m->ballot, t->ballot) <= 0)
+        return;
+    t->highest = m->ballot.number > t->highest ? m->ballot.number : t->highest;
+    if (t->state == TAKEOVER_SERVE)
+        takeover_stand(w, TAKEOVER_OUTVOTED);
+    else if (t->state == TAKEOVER_STAND)
+        takeover_seek(w, TAKEOVER_OUTVOTED, TAKEOVER_LOST_MS * NS_PER_MS);
+}
+
+static void on_moved(struct takeover_work *w, const struct takeover_message *m)
+{
+    struct takeover *t = w->t;
+    const bool none = !m->server || takeover_is_self(t, m->server);
+    const bool serves = m->server && agent_incarnation_equal(m->server->incarnation, m->from->incarnation);
+    if (!serves && from_server(t, m))
+        takeover_seek(w, TAKEOVER_STEPPED_DOWN, TAKEOVER_LOST_MS * NS_PER_MS);
+    if (none)
+        return;
+    if (!serves) {
+        if (t->state == TAKEOVER_SEEK || t->state == TAKEOVER_STAND)
+            takeover_act(w, TAKEOVER_ASK, m->server);
+        return;
+    }
+    if (is_behind(t, m) || (t->known.epoch && ballot_compare(m->ballot, t->promised) < 0)) {
+        nack(w, m);
+        return;
+    }
+    const bool leads = t->state == TAKEOVER_SERVE || t->state == TAKEOVER_STAND;
+    if ((leads && ballot_compare(m->ballot, t->ballot) <= 0) ||
+        (t->state == TAKEOVER_FOLLOW && ballot_compare(m->ballot, t->office) < 0))
+        return;
+    takeover_follow(w, m->server, m->ballot);
+}
+
+/* Whether the message is possible at all. */
+static bool is_sound(const struct takeover_message *m)
+{
+    const struct world_record *known = m->known, *value = m->value;
+    const bool votes = m->kind != TAKEOVER_NACK && m->kind != TAKEOVER_MOVED;
+    if (voter_check(m->from, NULL) < 0 || (m->server && voter_check(m->server, NULL) < 0) ||
+        (known->epoch && record_check(known, NULL) < 0))
+        return false;
+    if (votes && (!known->epoch || record_find_voter(known, m->from->incarnation) < 0))
+        return false; /* not from a member */
+    if ((m->kind == TAKEOVER_PREPARE || m->kind == TAKEOVER_ACCEPT) &&
+        !agent_incarnation_equal(m->ballot.agent, m->from->incarnation))
+        return false;
+    if (!value)
+        return m->kind != TAKEOVER_ACCEPT;
+    return record_check(value, NULL) == 0 && record_follows(value, known) &&
+           record_find_voter(known, value->ballot.agent) >= 0;
+}
+
+void takeover_receive(struct takeover *t, const struct takeover_message *m, struct instant now,
+                      struct takeover_actions *out)
+{
+    struct takeover_work w = takeover_work(t, now, out);
+    const bool other = t->known.epoch && m->known->epoch && m->known->epoch != t->known.epoch;
+    if (other || !is_sound(m)) {
+        t->refused++;
+        return;
+    }
+    if (takeover_is_self(t, m->from))
+        return;
+    (void)takeover_take_record(&w, m->known, NULL);
+    takeover_heard(t, m->from->incarnation, now);
+    switch (m->kind) {
+    case TAKEOVER_PREPARE:
+        on_prepare(&w, m);
+        break;
+    case TAKEOVER_ACCEPT:
+        on_accept(&w, m);
+        break;
+    case TAKEOVER_PROMISE:
+    case TAKEOVER_ACCEPTED:
+        on_answer(&w, m);
+        break;
+    case TAKEOVER_NACK:
+        on_nack(&w, m);
+        break;
+    case TAKEOVER_MOVED:
+        on_moved(&w, m);
+        break;
+    case TAKEOVER_MESSAGE_COUNT:
+        break;
+    }
+}
+
+void takeover_asked(struct takeover *t, const struct voter *from, const struct world_record *known,
+                    struct instant now, struct takeover_actions *out)
+{
+    struct takeover_work w = takeover_work(t, now, out);
+    (void)takeover_take_record(&w, known, NULL);
+    takeover_heard(t, from->incarnation, now);
+    answer_who_serves(&w, from);
+}

@@ -1,0 +1,50 @@
+/* votes_bugs_test.c - each bug of votes_bugs.cmake is found within 20,000 random schedules.
+ *
+ *     simulation_votes_bugs SEEDS BUGS    at least so many bugs are found within so many schedules; most need
+ * few */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "tests/simulation/planted_bugs.h"
+#include "tests/simulation/votes/votes.h"
+#include "tests/support/cmocka_all.h"
+
+static int64_t seeds = 20000, wanted = BUG_COUNT - 1;
+
+/* 0: none of them shows it. */
+static int64_t find_seed(struct votes_outcome *outcome)
+{
+    struct votes_schedule schedule;
+    for (int64_t seed = 1; seed <= seeds; seed++) {
+        votes_random((uint64_t)seed, &schedule);
+        votes_run(&schedule, false, outcome);
+        if (outcome->broken)
+            return seed;
+    }
+    return 0;
+}
+
+static void planted_bugs_are_found(void **state)
+{
+    int found = 0;
+    (void)state;
+    for (int which = BUG_NONE + 1; which < BUG_COUNT; which++) {
+        struct votes_outcome outcome;
+        planted_bug = (enum planted_bug)which;
+        const int64_t seed = find_seed(&outcome);
+        found += seed > 0;
+        print_message("%2d %s %5" PRId64 ": %s: %s\n", which, seed ? "at seed" : "NOT within",
+                      seed ? seed : seeds, planted_meanings[which], seed ? outcome.text : "");
+    }
+    assert_in_range(found, (uintmax_t)wanted, BUG_COUNT - 1);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(planted_bugs_are_found)};
+    if (argc == 3) {
+        seeds = strtol(argv[1], NULL, 10);
+        wanted = strtol(argv[2], NULL, 10);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

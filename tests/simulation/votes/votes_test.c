@@ -1,0 +1,48 @@
+/* votes_test.c - the rules of the vote hold in random and in directed schedules (votes.h). soak_votes plays
+ * 2,000,000. */
+#include "tests/simulation/votes/votes.h"
+#include "tests/support/cmocka_all.h"
+
+enum { SEEDS = 2500 };
+
+static void random_schedules_hold(void **state)
+{
+    struct votes_schedule schedule;
+    struct votes_outcome outcome;
+    unsigned takeovers = 0, stuck = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        votes_random(seed, &schedule);
+        votes_run(&schedule, false, &outcome);
+        if (outcome.broken)
+            fail_msg("seed %llu: %s (simulate_votes --seed %llu --trace)", (unsigned long long)seed,
+                     outcome.text, (unsigned long long)seed);
+        takeovers += outcome.takeovers;
+        stuck += outcome.stuck;
+    }
+    /* Servers are lost, and mostly a majority remains. */
+    assert_true(takeovers > SEEDS / 2);
+    assert_true(stuck < SEEDS / 2);
+}
+
+static void directed_schedules_hold(void **state)
+{
+    struct votes_outcome outcome;
+    const struct votes_schedule *schedule;
+    (void)state;
+    for (int i = 0; (schedule = votes_directed(i)); i++) {
+        votes_run(schedule, false, &outcome);
+        if (outcome.broken || outcome.stuck != schedule->stuck)
+            fail_msg("directed %d: %s (simulate_votes --directed %d --trace)", i,
+                     outcome.broken ? outcome.text : "a majority is left, or is not, against the table", i);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_schedules_hold),
+        cmocka_unit_test(directed_schedules_hold),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

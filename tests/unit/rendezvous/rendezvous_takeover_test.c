@@ -1,0 +1,336 @@
+/* rendezvous_takeover_test.c - the choice of voters, the checks of a record, and the life of three voters
+ * whose server is lost. Schedules at random are played in tests/simulation/votes/votes.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/takeover/takeover.h"
+#include "tests/support/cmocka_all.h"
+
+static struct voter voter_of(int number)
+{
+    struct voter voter = {.incarnation = {1, (uint64_t)number + 1}, .port = (uint16_t)(7000 + number)};
+    (void)snprintf(voter.name, sizeof voter.name, "node%d", number);
+    (void)snprintf(voter.address, sizeof voter.address, "10.0.0.%d", number + 1);
+    return voter;
+}
+
+static struct world_record record_of(int nodes, int voters)
+{
+    struct world_record record = {.epoch = 9, .round = 4, .nodes = nodes, .voter_count = voters};
+    for (int i = 0; i < voters && i < RECORD_VOTERS; i++)
+        record.voters[i] = voter_of(i);
+    record.ballot = (struct ballot){2, record.voters[0].incarnation};
+    return record;
+}
+
+static void voters_are_spread_over_the_ranks(void **state)
+{
+    static const struct {
+        int nodes, spares, voters, ranks[RECORD_VOTERS];
+    } rows[] = {
+        {1, 0, 1, {0}},
+        {1, 3, 1, {0}},
+        {2, 0, 1, {0}},
+        {2, 1, 3, {0, 1, -1}},
+        {3, 0, 3, {0, 1, 2}},
+        {4, 0, 3, {0, 1, 3}},
+        {5, 0, 5, {0, 1, 2, 3, 4}},
+        {9, 2, 5, {0, 2, 4, 6, 8}},
+        {4096, 0, 5, {0, 1023, 2047, 3071, 4095}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(record_voter_count(rows[i].nodes, rows[i].spares), rows[i].voters);
+        for (int k = 0; k < rows[i].voters; k++)
+            assert_int_equal(record_voter_rank(k, rows[i].voters, rows[i].nodes), rows[i].ranks[k]);
+    }
+}
+
+static void a_majority_is_more_than_half(void **state)
+{
+    (void)state;
+    for (int voters = 1; voters <= RECORD_VOTERS; voters++) {
+        const struct world_record record = record_of(5, voters);
+        assert_true(2 * record_majority(&record) > voters);
+        assert_true(2 * (record_majority(&record) - 1) <= voters);
+    }
+}
+
+static void expect_refused(const struct world_record *record, const char *text)
+{
+    struct muster_error err = {0};
+    assert_int_equal(record_check(record, &err), -1);
+    if (!strstr(err.text, text))
+        fail_msg("\"%s\" does not say \"%s\"", err.text, text);
+}
+
+static void a_record_that_cannot_be_is_refused_with_its_value(void **state)
+{
+    struct world_record record = record_of(5, 5);
+    (void)state;
+    assert_int_equal(record_check(&record, NULL), 0);
+    record.voter_count = 0;
+    expect_refused(&record, "has 0 voters, not 1 to 5");
+    record.voter_count = 6;
+    expect_refused(&record, "has 6 voters, not 1 to 5");
+    record = record_of(5, 5);
+    memset(record.voters[3].name, 'n', sizeof record.voters[3].name);
+    expect_refused(&record, "the name of an agent of a world's record is not of 1 to 255 bytes");
+    record = record_of(5, 5);
+    record.voters[2].name[0] = '\0';
+    expect_refused(&record, "not of 1 to 255 bytes");
+    record = record_of(5, 5);
+    memset(record.voters[1].address, '1', sizeof record.voters[1].address);
+    expect_refused(&record, "address of agent node1");
+    record = record_of(5, 5);
+    record.voters[4] = record.voters[1];
+    expect_refused(&record, "voters 1 and 4 of a world's record are one agent");
+    record = record_of(5, 5);
+    record.ballot.agent = record.voters[1].incarnation;
+    expect_refused(&record, "not proposed by its server");
+    record = record_of(0, 1);
+    expect_refused(&record, "0 nodes");
+    record = record_of(3, 3);
+    record.epoch = 0;
+    expect_refused(&record, "no epoch");
+    record = record_of(3, 3);
+    record.restart_count = -1;
+    expect_refused(&record, "restart count of -1");
+}
+
+/* --- agents that exchange messages without delay --- */
+
+enum { AGENTS = 5 };
+
+struct cluster {
+    struct takeover agents[AGENTS];
+    bool dead[AGENTS];
+    struct instant now;
+    int chosen; /* the agent whose last proposal was; -1: none */
+};
+
+static void carry_out(struct cluster *c, int from, const struct takeover_actions *actions);
+
+static void deliver(struct cluster *c, const struct takeover_action *action)
+{
+    const int to = (int)action->to->incarnation.low - 1;
+    const struct world_record known = *action->message.known;
+    const struct world_record value = action->message.value ? *action->message.value : known;
+    const struct voter sender = *action->message.from;
+    struct takeover_message message = action->message;
+    struct takeover_actions actions;
+    message.known = &known;
+    message.value = action->message.value ? &value : NULL;
+    message.from = &sender;
+    if (message.server)
+        message.server = message.server == action->message.from ? &sender : message.server;
+    if (to >= AGENTS || c->dead[to])
+        return;
+    takeover_receive(&c->agents[to], &message, c->now, &actions);
+    carry_out(c, to, &actions);
+}
+
+static void carry_out(struct cluster *c, int from, const struct takeover_actions *actions)
+{
+    for (int i = 0; i < actions->count; i++) {
+        if (actions->items[i].kind == TAKEOVER_SEND)
+            deliver(c, &actions->items[i]);
+        else if (actions->items[i].kind == TAKEOVER_CHOSEN)
+            c->chosen = from;
+    }
+}
+
+static void tick_all(struct cluster *c, int64_t ms)
+{
+    struct takeover_actions actions;
+    c->now = instant_add(c->now, ms * NS_PER_MS);
+    for (int i = 0; i < AGENTS; i++) {
+        if (c->dead[i])
+            continue;
+        takeover_tick(&c->agents[i], c->now, &actions);
+        carry_out(c, i, &actions);
+    }
+}
+
+/* Agent 0 serves round 0 of `nodes` nodes with so many voters; the others follow it. */
+static void begin(struct cluster *c, int nodes, int voters)
+{
+    struct takeover_actions actions;
+    *c = (struct cluster){.now = {NS_PER_S}, .chosen = -1};
+    for (int i = 0; i < AGENTS; i++) {
+        const struct voter self = voter_of(i);
+        takeover_init(&c->agents[i], &self, (uint64_t)i, c->now);
+    }
+    takeover_begin(&c->agents[0], c->now, &actions);
+    struct world_record record = record_of(nodes, voters);
+    record.round = 0;
+    assert_true(takeover_propose(&c->agents[0], &record, c->now, &actions));
+    for (int i = 1; i < AGENTS; i++) {
+        takeover_asked(&c->agents[0], &c->agents[i].self, &c->agents[i].known, c->now, &actions);
+        carry_out(c, 0, &actions);
+        assert_int_equal(c->agents[i].state, TAKEOVER_FOLLOW);
+        assert_int_equal(takeover_learn(&c->agents[i], &c->agents[0].known, c->now, &actions, NULL), 0);
+    }
+}
+
+static void the_next_voter_takes_over_a_second_after_the_connection_broke(void **state)
+{
+    struct cluster c;
+    struct takeover_actions actions;
+    (void)state;
+    begin(&c, 5, 5);
+    c.dead[0] = true;
+    for (int i = 1; i < AGENTS; i++)
+        takeover_connection(&c.agents[i], false, c.now);
+    tick_all(&c, 990);
+    assert_int_equal(c.agents[1].state, TAKEOVER_FOLLOW);
+    tick_all(&c, 10);
+    assert_int_equal(c.agents[1].state, TAKEOVER_SERVE);
+    for (int i = 2; i < AGENTS; i++) {
+        assert_int_equal(c.agents[i].state, TAKEOVER_FOLLOW);
+        assert_string_equal(c.agents[i].server.name, "node1");
+    }
+    struct world_record next = record_of(4, 3);
+    next.voters[0] = c.agents[1].self;
+    next.voters[1] = c.agents[2].self;
+    next.voters[2] = c.agents[4].self;
+    takeover_workers(&c.agents[1], true);
+    assert_false(takeover_propose(&c.agents[1], &next, c.now, &actions)); /* its own workers run */
+    takeover_workers(&c.agents[1], false);
+    assert_true(takeover_propose(&c.agents[1], &next, c.now, &actions));
+    assert_int_equal(c.agents[1].known.round, 0); /* not before the voters have accepted it */
+    carry_out(&c, 1, &actions);
+    assert_int_equal(c.chosen, 1);
+    assert_int_equal(c.agents[1].known.round, 1);
+    assert_int_equal(c.agents[1].known.epoch, 9);
+}
+
+static void without_a_majority_nobody_takes_over(void **state)
+{
+    struct cluster c;
+    char text[256];
+    (void)state;
+    begin(&c, 5, 5);
+    c.dead[0] = c.dead[2] = c.dead[4] = true;
+    for (int ms = 0; ms < 12000; ms += 100)
+        tick_all(&c, 100);
+    for (int i = 1; i < AGENTS; i += 2)
+        assert_true(c.agents[i].state == TAKEOVER_SEEK || c.agents[i].state == TAKEOVER_STAND);
+    takeover_heard(&c.agents[3], c.agents[1].self.incarnation, c.now);
+    takeover_describe(&c.agents[3], c.now, text, sizeof text);
+    assert_string_equal(text, "2 of 5 voters answer: node1, node3; waiting for one more");
+}
+
+static void records_of_others_change_nothing_and_are_counted(void **state)
+{
+    struct cluster c;
+    struct takeover_actions actions;
+    struct muster_error err = {0};
+    (void)state;
+    begin(&c, 5, 5);
+    struct takeover *t = &c.agents[2];
+    struct world_record record = record_of(5, 5);
+    record.round = 0; /* as old as its own */
+    assert_int_equal(takeover_learn(t, &record, c.now, &actions, &err), 0);
+    record.round = 7;
+    record.epoch = 10;
+    assert_int_equal(takeover_learn(t, &record, c.now, &actions, &err), -1);
+    assert_non_null(strstr(err.text, "another job"));
+    record.epoch = 9;
+    record.voter_count = 6;
+    assert_int_equal(takeover_learn(t, &record, c.now, &actions, &err), -1);
+    assert_int_equal(t->refused, 2);
+    /* a vote of an agent that is not in the round, and a proposal of one */
+    record = t->known;
+    const struct voter stranger = voter_of(40);
+    struct takeover_message message = {
+        .kind = TAKEOVER_PREPARE, .from = &stranger, .known = &record, .ballot = {9, stranger.incarnation}};
+    takeover_receive(t, &message, c.now, &actions);
+    struct world_record proposal = record_of(5, 5);
+    proposal.round = 1;
+    proposal.voters[0] = stranger;
+    proposal.ballot.agent = stranger.incarnation;
+    message = (struct takeover_message){.kind = TAKEOVER_ACCEPT,
+                                        .from = &c.agents[0].self,
+                                        .known = &record,
+                                        .value = &proposal,
+                                        .ballot = c.agents[0].ballot};
+    takeover_receive(t, &message, c.now, &actions);
+    assert_int_equal(t->refused, 4);
+    assert_int_equal(t->known.round, 0);
+    assert_false(t->has_accepted);
+    assert_int_equal(t->state, TAKEOVER_FOLLOW);
+}
+
+static void a_voter_that_hears_its_server_elects_no_other(void **state)
+{
+    struct cluster c;
+    struct takeover_actions actions;
+    (void)state;
+    begin(&c, 5, 5);
+    takeover_connection(&c.agents[1], false, c.now); /* its own only */
+    for (int ms = 0; ms < 3000; ms += 100) {
+        for (int i = 2; i < AGENTS; i++) {
+            takeover_heard(&c.agents[i], c.agents[0].self.incarnation, c.now);
+            takeover_heard(&c.agents[0], c.agents[i].self.incarnation, c.now);
+        }
+        tick_all(&c, 100);
+    }
+    assert_int_equal(c.agents[0].state, TAKEOVER_SERVE);
+    assert_int_not_equal(c.agents[1].state, TAKEOVER_SERVE);
+    (void)actions;
+}
+
+static void a_spare_votes_and_does_not_stand(void **state)
+{
+    struct cluster c;
+    struct takeover_actions actions;
+    (void)state;
+    begin(&c, 2, 1);
+    const struct voter voters[] = {c.agents[0].self, c.agents[1].self, c.agents[2].self};
+    assert_true(takeover_revise(&c.agents[0], voters, 3, c.now, &actions));
+    carry_out(&c, 0, &actions);
+    assert_int_equal(c.agents[0].known.revision, 1);
+    for (int i = 1; i < AGENTS; i++)
+        assert_int_equal(takeover_learn(&c.agents[i], &c.agents[0].known, c.now, &actions, NULL), 0);
+    c.dead[0] = true;
+    for (int i = 0; i < 60 && c.agents[1].state != TAKEOVER_SERVE; i++) {
+        tick_all(&c, 100);
+        assert_int_not_equal(c.agents[2].state, TAKEOVER_STAND);
+    }
+    assert_int_equal(c.agents[1].state, TAKEOVER_SERVE);
+}
+
+static void names_are_printable(void **state)
+{
+    (void)state;
+    for (int i = 0; i < TAKEOVER_STATE_COUNT; i++)
+        assert_string_not_equal(takeover_state_name((enum takeover_state)i), "?");
+    for (int i = 0; i < TAKEOVER_MESSAGE_COUNT; i++)
+        assert_string_not_equal(takeover_message_name((enum takeover_message_kind)i), "?");
+    for (int i = 1; i < TAKEOVER_REASON_COUNT; i++)
+        assert_true(*takeover_reason_text((enum takeover_reason)i));
+    assert_string_equal(takeover_state_name(TAKEOVER_STATE_COUNT), "?");
+    assert_string_equal(takeover_message_name(TAKEOVER_MESSAGE_COUNT), "?");
+    assert_string_equal(takeover_reason_text(TAKEOVER_REASON_COUNT), "?");
+    const struct world_record record = record_of(3, 3);
+    char text[128];
+    record_describe(&record, text, sizeof text);
+    assert_string_equal(text, "round 4 of node0, voters node0, node1, node2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(voters_are_spread_over_the_ranks),
+        cmocka_unit_test(a_majority_is_more_than_half),
+        cmocka_unit_test(a_record_that_cannot_be_is_refused_with_its_value),
+        cmocka_unit_test(the_next_voter_takes_over_a_second_after_the_connection_broke),
+        cmocka_unit_test(without_a_majority_nobody_takes_over),
+        cmocka_unit_test(records_of_others_change_nothing_and_are_counted),
+        cmocka_unit_test(a_voter_that_hears_its_server_elects_no_other),
+        cmocka_unit_test(a_spare_votes_and_does_not_stand),
+        cmocka_unit_test(names_are_printable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
