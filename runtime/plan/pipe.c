@@ -143,10 +143,15 @@ static int when(const struct pipe_run *run, const struct pipe_call *call)
                                         : run->back)[cell_of(run->table, call->part, call->micro)];
 }
 
+int pipe_ticks(enum pipe_phase phase)
+{
+    static const int ticks[PIPE_PHASES] = {1, 2, 1, 1};
+    return ticks[phase];
+}
+
 /* Calls of a rank as far as possible. */
 static bool advance_rank(struct pipe_run *run, int rank, int *end)
 {
-    static const int ticks[PIPE_PHASES] = {1, 2, 1, 1};
     const struct pipe_table *t = run->table;
     bool moved = false;
     for (; run->at[rank] < t->first[rank + 1]; run->at[rank]++, moved = true) {
@@ -158,7 +163,7 @@ static bool advance_rank(struct pipe_run *run, int rank, int *end)
                 break;
             run->now[rank] = there > run->now[rank] ? there : run->now[rank];
         }
-        end[run->at[rank]] = run->now[rank] += ticks[call->phase];
+        end[run->at[rank]] = run->now[rank] += pipe_ticks((enum pipe_phase)call->phase);
         const int cell = cell_of(t, call->part, call->micro);
         if (call->phase == PIPE_FORWARD)
             run->forward[cell] = run->now[rank];

@@ -422,6 +422,8 @@ static uint64_t hash_op(uint64_t hash, const struct plan *plan, const struct sch
             hash,
             (const int[]){(int)op->when, (int)op->compress, op->feedback, op->dense, op->factor, op->right},
             6);
+    if (op->joins)
+        hash = hash_ints(hash, (const int[]){op->joins}, 1);
     if (sends_own(plan, op))
         return hash;
     hash = text_hash(hash, &op->comm.count, sizeof op->comm.count);
@@ -456,6 +458,8 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
         hash = hash_ints(hash, (const int[]){(int)o->schedule}, 1);
     if (o->chunks > 1)
         hash = hash_ints(hash, (const int[]){o->chunks}, 1);
+    if (o->grouped)
+        hash = hash_ints(hash, (const int[]){o->grouped}, 1);
     for (int i = 0; o->schedule == PIPE_TABLE && i < o->table->first[o->table->ranks]; i++)
         hash = hash_ints(
             hash, (const int[]){o->table->calls[i].phase, o->table->calls[i].part, o->table->calls[i].micro},
@@ -528,6 +532,7 @@ static void (*const phases[])(struct plan_builder *b) = {
     plan_make_edges,
     plan_assign_gathers,
     /* operations */
+    plan_list_rounds,
     plan_start_schedule,
     plan_emit_calls,
     plan_flush_gradients,
@@ -544,9 +549,10 @@ static void (*const phases[])(struct plan_builder *b) = {
 
 static void free_builder(struct plan_builder *b)
 {
-    void *const owned[] = {b->layers,       b->groups, b->classes, b->steps,    b->gathers,        b->edges,
-                           b->out,          b->saved,  b->dout,    b->batch,    b->consumers_left, b->written,
-                           b->entry_states, b->clocks, b->writers, b->call_step};
+    void *const owned[] = {b->layers,         b->groups,   b->classes,      b->steps,  b->gathers,
+                           b->edges,          b->out,      b->saved,        b->dout,   b->batch,
+                           b->consumers_left, b->written,  b->entry_states, b->clocks, b->writers,
+                           b->call_step,      b->call_end, b->rounds};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         mem_free(owned[i]);
     pipe_table_free(&b->made_table);
@@ -560,6 +566,7 @@ int plan_build(const struct model *model, const struct plan_options *options, st
     struct plan made = {.options = *options};
     made.options.world_size = mesh_size(options->mesh);
     made.options.chunks = options->chunks > 1 ? options->chunks : 1;
+    made.options.grouped = options->grouped && options->mesh.side[SIDE_PIPELINE] > 1;
     made.options.param_dtype = is_narrow(options->param_dtype) ? options->param_dtype : options->dtype;
     made.options.reduce_dtype = is_narrow(options->reduce_dtype) ? options->reduce_dtype : options->dtype;
     struct plan_builder b = {.model = model, .options = &made.options, .plan = &made, .err = err};

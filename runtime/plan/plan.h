@@ -164,6 +164,9 @@ struct plan_options {
     enum pipe_schedule schedule;
     int chunks;
     const struct pipe_table *table;
+    /* Transfers between stages run on one stream, in groups (plan_round.c): for a comm whose operations run
+     * one after another (comm_ops.exchange). */
+    bool grouped;
     int64_t chunk_bytes; /* chunk size of layers (layer_context); 0: each layer's choice */
     enum embedding_gradient embedding_gradient;
     struct compression_options compression;
@@ -311,7 +314,8 @@ const char *op_kind_name(enum op_kind kind);
  * stage's transfers with the stage before and with the next one never share a stream. So a transfer waits
  * neither for a transfer with another stage or direction nor for a gather. Pairs that begin with an even
  * stage have the first stream of a direction, pairs with an odd one the second. The pair of the last stage
- * and the first one, for several parts a stage, has the third. A plan of one stage does not use them. */
+ * and the first one, for several parts a stage, has the third. With options.grouped all of them have
+ * STREAM_TRANSFERS. A plan of one stage does not use them. */
 enum stream_id {
     STREAM_COMPUTE,
     STREAM_GATHER,
@@ -322,6 +326,7 @@ enum stream_id {
     STREAM_GRADIENTS_ODD,
     STREAM_ACTIVATIONS_LAST,
     STREAM_GRADIENTS_LAST,
+    STREAM_TRANSFERS,
     STREAM_COUNT
 };
 const char *stream_name(enum stream_id stream);
@@ -377,6 +382,8 @@ struct schedule_op {
      * -> to */
     enum mesh_axis axis;
     struct comm_op comm;
+    bool back;  /* a transfer of a gradient */
+    bool joins; /* a transfer that begins and ends together with the operation before it */
     int from, to;
     int64_t from_offset, to_offset, bytes;
     uint8_t beta; /* OP_NORM: 0 starts the sum; OP_CAST: 1 adds */

@@ -147,7 +147,7 @@ static void dump_move(const struct schedule_op *op, struct buffer *out)
         (void)buffer_printf(out, " %s %s %" PRId64 " %s%s", comm_names[op->comm.kind], axis_name(op->axis),
                             op->comm.count, dtype_name(op->comm.dtype), op->comm.accumulate ? " add" : "");
         if (op->comm.kind == COMM_SEND || op->comm.kind == COMM_RECV)
-            (void)buffer_printf(out, " peer %d l%d", op->comm.root, op->layer);
+            (void)buffer_printf(out, " peer %d l%d%s", op->comm.root, op->layer, op->joins ? " joins" : "");
     }
     if (op->group >= 0)
         (void)buffer_printf(out, " g%d", op->group);

@@ -18,6 +18,8 @@ enum { ACTIVATIONS, GRADIENTS }; /* indices of plan_builder.sent */
 /* The stream of transfers between a stage and the next one (after the last: the first). */
 static enum stream_id stream_of(const struct plan_builder *b, int before, int direction)
 {
+    if (b->options->grouped)
+        return STREAM_TRANSFERS;
     static const enum stream_id streams[][2] = {
         {STREAM_ACTIVATIONS, STREAM_GRADIENTS},
         {STREAM_ACTIVATIONS_ODD, STREAM_GRADIENTS_ODD},
@@ -36,12 +38,21 @@ static int stage_after(const struct plan_builder *b, int stage)
     return (stage + 1) % b->table->ranks;
 }
 
+bool plan_sends_to(const struct plan_builder *b, const struct pipe_call *call, int *stage)
+{
+    const int part = call->part + (call->phase == PIPE_FORWARD ? 1 : -1);
+    if (part < 0 || part >= b->table->parts)
+        return false;
+    *stage = b->table->rank_of[part];
+    return true;
+}
+
 /* Whether the call of another stage sends to this one. */
 static bool sends_here(const struct plan_builder *b, const struct pipe_call *call, int direction)
 {
-    const int part = call->part + (direction == ACTIVATIONS ? 1 : -1);
-    return (call->phase == PIPE_FORWARD) == (direction == ACTIVATIONS) && part >= 0 &&
-           part < b->table->parts && b->table->rank_of[part] == b->place.at[SIDE_PIPELINE];
+    int stage;
+    return (call->phase == PIPE_FORWARD) == (direction == ACTIVATIONS) && plan_sends_to(b, call, &stage) &&
+           stage == b->place.at[SIDE_PIPELINE];
 }
 
 /* ---- buffers ---- */
@@ -126,13 +137,13 @@ static void make_edge(struct plan_builder *b, int l, const struct edge_times *ti
         make_ring(b, l, 2, &edge->grad_out);
 }
 
-static void find_times(struct plan_builder *b, const int *end, const struct edge_times *times)
+static void find_times(const struct plan_builder *b, const struct edge_times *times)
 {
     const struct pipe_table *t = b->table;
     for (int i = 0; i < t->first[t->ranks]; i++) {
         const struct pipe_call *call = &t->calls[i];
         (call->phase == PIPE_FORWARD ? times->forward : times->back)[call->part * t->micros + call->micro] =
-            end[i];
+            b->call_end[i];
     }
 }
 
@@ -142,14 +153,14 @@ void plan_make_edges(struct plan_builder *b)
     const size_t cells = (size_t)t->parts * (size_t)t->micros;
     b->edges = mem_calloc((size_t)b->model->layer_count, sizeof *b->edges);
     scope_free int *room = mem_calloc(2 * cells + 2 * (size_t)t->micros, sizeof *room);
-    scope_free int *end = mem_calloc((size_t)t->first[t->ranks], sizeof *end);
-    if (!b->edges || !room || !end)
+    b->call_end = mem_calloc((size_t)t->first[t->ranks], sizeof *b->call_end);
+    if (!b->edges || !room || !b->call_end)
         b->failed =
             error_set(b->err, MUSTER_E_NOMEM, "no memory for the edges of %d layers", b->model->layer_count);
-    if (b->failed || t->ranks == 1 || (b->failed = pipe_table_times(t, end, b->err)) < 0)
+    if (b->failed || t->ranks == 1 || (b->failed = pipe_table_times(t, b->call_end, b->err)) < 0)
         return;
     const struct edge_times times = {room, room + cells, room + 2 * cells};
-    find_times(b, end, &times);
+    find_times(b, &times);
     for (int l = 0; l < b->model->layer_count; l++)
         if (b->layers[l].used_next && (b->layers[l].local || b->layers[l].consumers > 0))
             make_edge(b, l, &times);
@@ -194,20 +205,26 @@ void plan_leave_call(struct plan_builder *b, int index)
 
 /* ---- transfers ---- */
 
-static void emit_edge(struct plan_builder *b, enum comm_kind kind, enum stream_id stream, int layer,
-                      int micro, int entry, int peer)
+/* before: the first stage of the pair of neighbours. Under options.grouped, transfers of calls that end
+ * together are one group. */
+static void emit_edge(struct plan_builder *b, enum comm_kind kind, int before, int direction, int layer,
+                      int micro, int entry)
 {
-    struct schedule_op op = plan_op(OP_COMM, stream);
+    struct schedule_op op = plan_op(OP_COMM, stream_of(b, before, direction));
+    const bool sends_on = (kind == COMM_SEND) == (direction == ACTIVATIONS);
     op.axis = AXIS_PIPELINE;
+    op.back = direction == GRADIENTS;
+    op.joins = b->options->grouped && b->round_open;
+    b->round_open = true;
     op.layer = layer;
     op.micro = micro;
-    op.comm.root = peer;
+    op.comm.root = sends_on ? stage_after(b, before) : before;
     *(kind == COMM_SEND ? &op.from : &op.to) = entry;
     plan_emit_comm(b, &op, kind, b->options->dtype, b->layers[layer].sizes.out / b->real);
 }
 
 /* All activations of a part and micro-batch, in the order in which the stage before sends them. */
-static void receive_activations(struct plan_builder *b, const struct pipe_call *call, int peer)
+static void receive_activations(struct plan_builder *b, const struct pipe_call *call)
 {
     for (int l = 0; l < b->model->layer_count; l++) {
         struct plan_edge_ring *ring = &b->edges[l].in;
@@ -215,7 +232,8 @@ static void receive_activations(struct plan_builder *b, const struct pipe_call *
             continue;
         const int entry = plan_take_edge(b, ring, l);
         b->out[l * b->options->micro_batches + call->micro] = entry;
-        emit_edge(b, COMM_RECV, stream_of(b, peer, ACTIVATIONS), l, call->micro, entry, peer);
+        emit_edge(b, COMM_RECV, stage_before(b, b->place.at[SIDE_PIPELINE]), ACTIVATIONS, l, call->micro,
+                  entry);
     }
 }
 
@@ -237,7 +255,7 @@ static bool completes(const struct plan_builder *b, int user, int i)
 
 /* All gradients that a part of the next stage forms in a micro-batch, in the order in which it completes
  * them. */
-static void receive_gradients(struct plan_builder *b, const struct pipe_call *call, int peer)
+static void receive_gradients(struct plan_builder *b, const struct pipe_call *call)
 {
     for (int l = b->model->layer_count - 1; l >= 0; l--) {
         const struct layer_desc *layer = &b->model->layers[l];
@@ -247,8 +265,7 @@ static void receive_gradients(struct plan_builder *b, const struct pipe_call *ca
                 continue;
             const int entry = plan_take_edge(b, &b->edges[source].grad_in, source);
             b->dout[source * b->options->micro_batches + call->micro] = entry;
-            emit_edge(b, COMM_RECV, stream_of(b, b->place.at[SIDE_PIPELINE], GRADIENTS), source, call->micro,
-                      entry, peer);
+            emit_edge(b, COMM_RECV, b->place.at[SIDE_PIPELINE], GRADIENTS, source, call->micro, entry);
         }
     }
 }
@@ -267,6 +284,14 @@ static bool lacks(const struct plan_builder *b, const struct pipe_call *call, bo
     return false;
 }
 
+void plan_receive_results(struct plan_builder *b, const struct pipe_call *call)
+{
+    if (call->phase == PIPE_FORWARD)
+        receive_activations(b, call);
+    else
+        receive_gradients(b, call);
+}
+
 void plan_receive(struct plan_builder *b, int index)
 {
     const int stage = b->place.at[SIDE_PIPELINE];
@@ -278,10 +303,7 @@ void plan_receive(struct plan_builder *b, int index)
         const struct pipe_call *theirs = &plan_calls(b, peer)[b->sent[direction]++];
         if (!sends_here(b, theirs, direction))
             continue;
-        if (forward)
-            receive_activations(b, theirs, peer);
-        else
-            receive_gradients(b, theirs, peer);
+        plan_receive_results(b, theirs);
     }
 }
 
@@ -291,13 +313,31 @@ void plan_send(struct plan_builder *b, int index)
     const struct layer_desc *layer = &b->model->layers[step->layer];
     const int m = b->options->micro_batches, stage = b->place.at[SIDE_PIPELINE];
     if (step->phase == PHASE_FORWARD && b->layers[step->layer].used_next)
-        emit_edge(b, COMM_SEND, stream_of(b, stage, ACTIVATIONS), step->layer, step->micro,
-                  b->out[step->layer * m + step->micro], stage_after(b, stage));
+        emit_edge(b, COMM_SEND, stage, ACTIVATIONS, step->layer, step->micro,
+                  b->out[step->layer * m + step->micro]);
     for (int i = 0; step->phase == PHASE_BACKWARD && i < layer->source_count; i++) {
         int source = layer->source[i], at = source * m + step->micro;
         if (source == SOURCE_BATCH || b->edges[source].grad_out.count == 0 || --b->consumers_left[at] > 0)
             continue;
-        emit_edge(b, COMM_SEND, stream_of(b, stage_before(b, stage), GRADIENTS), source, step->micro,
-                  b->dout[at], stage_before(b, stage));
+        emit_edge(b, COMM_SEND, stage_before(b, stage), GRADIENTS, source, step->micro, b->dout[at]);
+    }
+}
+
+/* In the order of receive_activations and receive_gradients of the other stage. */
+void plan_send_results(struct plan_builder *b, const struct pipe_call *call)
+{
+    const int m = b->options->micro_batches, stage = b->place.at[SIDE_PIPELINE],
+              count = b->model->layer_count;
+    for (int l = 0; call->phase == PIPE_FORWARD && l < count; l++)
+        if (b->model->layers[l].part == call->part && b->layers[l].used_next)
+            emit_edge(b, COMM_SEND, stage, ACTIVATIONS, l, call->micro, b->out[l * m + call->micro]);
+    for (int l = count - 1; call->phase != PIPE_FORWARD && l >= 0; l--) {
+        const struct layer_desc *layer = &b->model->layers[l];
+        for (int i = 0; layer->part == call->part && i < layer->source_count; i++) {
+            const int source = layer->source[i];
+            if (source != SOURCE_BATCH && b->edges[source].grad_out.count && completes(b, l, i))
+                emit_edge(b, COMM_SEND, stage_before(b, stage), GRADIENTS, source, call->micro,
+                          b->dout[source * m + call->micro]);
+        }
     }
 }

@@ -9,8 +9,8 @@
 #include "proto/base/mem.h"
 #include "runtime/plan/plan_internal.h"
 
-static const struct plan_clock never = {{-1, -1, -1, -1, -1, -1, -1, -1, -1}};
-_Static_assert(STREAM_COUNT == 9, "a number for each stream above");
+static const struct plan_clock never = {{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1}};
+_Static_assert(STREAM_COUNT == 10, "a number for each stream above");
 
 static void clock_merge(struct plan_clock *clock, const struct plan_clock *other)
 {

@@ -154,6 +154,11 @@ struct plan_builder {
     int step_count;
     int *call_step; /* [calls of the stage + 1] first step of each */
     int sent[2];    /* calls of the neighbours whose activations, or gradients, have been received */
+    int *call_end;  /* [calls of the table] when each ends (pipe_table_times); NULL: one stage */
+    /* options.grouped: calls whose results this stage sends or receives, in the order of their ends; the next
+     * of them; the end of those that are emitted now. */
+    int *rounds, round_count, round_next, round_end;
+    bool round_open; /* a transfer of the group is emitted */
     struct plan_gather *gathers;
     int gather_count, gathers_issued;
     int gathers_carried;     /* number of first gathers, emitted at the end of the step for the next step */
@@ -306,9 +311,21 @@ void plan_wait_for_carried(struct plan_builder *b);
 void plan_make_edges(struct plan_builder *b);
 void plan_receive(struct plan_builder *b, int call); /* before the first step of a call */
 void plan_send(struct plan_builder *b, int step);    /* after a step */
+/* Emits the transfers of all results of another stage's call, which sends to this one. */
+void plan_receive_results(struct plan_builder *b, const struct pipe_call *call);
+/* Emits the transfers of all results of a call of this stage. */
+void plan_send_results(struct plan_builder *b, const struct pipe_call *call);
+/* Whether the results of a call go to another stage, and to which. */
+bool plan_sends_to(const struct plan_builder *b, const struct pipe_call *call, int *stage);
 /* A free buffer of a ring, for a layer's output or gradient in a micro-batch. */
 int plan_take_edge(struct plan_builder *b, struct plan_edge_ring *ring, int layer);
 void plan_leave_call(struct plan_builder *b, int call); /* frees buffers that no later call reads */
+
+/* plan_round.c: transfers under options.grouped. */
+void plan_list_rounds(struct plan_builder *b);
+void plan_rounds_before(struct plan_builder *b, int call); /* before the first step of a call */
+void plan_rounds_after(struct plan_builder *b, int call);  /* after its last step */
+void plan_last_rounds(struct plan_builder *b);             /* after the last call */
 
 /* plan_schedule.c */
 void plan_start_schedule(struct plan_builder *b);

@@ -52,9 +52,9 @@ const char *op_kind_name(enum op_kind kind)
 
 const char *stream_name(enum stream_id stream)
 {
-    static const char *const names[] = {"compute",       "gather",           "reduce",
-                                        "activations",   "gradients",        "activations-odd",
-                                        "gradients-odd", "activations-last", "gradients-last"};
+    static const char *const names[] = {
+        "compute",         "gather",        "reduce",           "activations",    "gradients",
+        "activations-odd", "gradients-odd", "activations-last", "gradients-last", "transfers"};
     return NAME_OF(names, stream);
 }
 

@@ -236,7 +236,9 @@ static void emit_step(struct plan_builder *b, int index)
         b->plan->first_backward = b->plan->op_count;
     emit_batch(b, step->micro);
     plan_issue_gathers(b, index);
-    if (index == b->call_step[step->call])
+    if (index == b->call_step[step->call] && b->options->grouped)
+        plan_rounds_before(b, step->call);
+    else if (index == b->call_step[step->call])
         plan_receive(b, step->call);
     if (backward && plan_sends_rows(b, step->layer, step->micro)) {
         plan_exchange_rows(b, index);
@@ -252,7 +254,8 @@ static void emit_step(struct plan_builder *b, int index)
     b->stall = -1;
     if (backward)
         plan_close_gradients(b, index);
-    plan_send(b, index);
+    if (!b->options->grouped)
+        plan_send(b, index);
 }
 
 void plan_emit_calls(struct plan_builder *b)
@@ -265,8 +268,12 @@ void plan_emit_calls(struct plan_builder *b)
     for (int call = 0; call < calls; call++) {
         for (int t = b->call_step[call]; t < b->call_step[call + 1]; t++)
             emit_step(b, t);
+        if (b->options->grouped)
+            plan_rounds_after(b, call);
         plan_leave_call(b, call);
     }
+    if (b->options->grouped)
+        plan_last_rounds(b);
     if (b->plan->first_backward < 0 && b->options->train) /* a stage with nothing to train */
         b->plan->first_backward = b->plan->op_count;
 }

@@ -1,15 +1,15 @@
 /* plan_stages.c - see plan_stages.h. Every stream of every stage is a queue. An operation begins when it
  * heads its queue and its waits are finished. An operation that several stages share begins when it heads its
- * queue on all of them. */
+ * queue on all of them. With options.grouped a collective or transfer also waits for those before it in the
+ * array, and a group of transfers begins as one operation: it ends when the groups of all its peers have
+ * begun. */
 #include "runtime/plan/plan_stages.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "proto/base/text.h"
 
 int plan_stages_build(const struct model *model, const struct plan_options *options,
                       struct plan_stages *stages, struct muster_error *err)
@@ -45,6 +45,9 @@ struct stage_run {
     double at[STREAM_COUNT], busy, comm;
     double *seconds, *end; /* [op_count] */
     bool *done;            /* [op_count] */
+    bool grouped, began;   /* the group at the head of STREAM_TRANSFERS has begun, */
+    double begun;          /* at this time */
+    int comms;             /* next collective or transfer, by the array */
 };
 
 struct stages_run {
@@ -61,6 +64,36 @@ static int next_of(const struct plan *plan, int stream, int from)
     return from;
 }
 
+static int next_comm(const struct plan *plan, int from)
+{
+    while (from < plan->op_count && plan->ops[from].kind != OP_COMM)
+        from++;
+    return from;
+}
+
+/* The operation after a group of transfers. */
+static int group_end(const struct plan *plan, int first)
+{
+    int end = first + 1;
+    while (end < plan->op_count && plan->ops[end].joins)
+        end++;
+    return end;
+}
+
+static bool waits_are_over(const struct stage_run *s, int index, double *start)
+{
+    const struct schedule_op *op = &s->plan->ops[index];
+    for (int i = 0; i < op->wait_count; i++) {
+        const int wait = op->wait[i];
+        if (wait > index) /* an operation of the step before: finished */
+            continue;
+        if (!s->done[wait])
+            return false;
+        *start = s->end[wait] > *start ? s->end[wait] : *start;
+    }
+    return true;
+}
+
 /* The operation at the head of a queue, and when it may begin; NULL: it may not yet. */
 static const struct schedule_op *head_ready(const struct stage_run *s, int stream, double *start)
 {
@@ -68,15 +101,12 @@ static const struct schedule_op *head_ready(const struct stage_run *s, int strea
     if (head == s->plan->op_count)
         return NULL;
     const struct schedule_op *op = &s->plan->ops[head];
+    if (s->grouped && op->kind == OP_COMM && s->comms != head)
+        return NULL;
     *start = s->at[stream];
-    for (int i = 0; i < op->wait_count; i++) {
-        const int wait = op->wait[i];
-        if (wait > head) /* an operation of the step before: finished */
-            continue;
-        if (!s->done[wait])
+    for (int i = head; i < group_end(s->plan, head); i++)
+        if (!waits_are_over(s, i, start))
             return NULL;
-        *start = s->end[wait] > *start ? s->end[wait] : *start;
-    }
     return op;
 }
 
@@ -87,6 +117,7 @@ static void finish_head(struct stage_run *s, int stream, double start, double se
     s->done[head] = true;
     s->end[head] = s->at[stream] = start + seconds;
     s->head[stream] = next_of(s->plan, stream, head + 1);
+    s->comms = s->comms == head ? next_comm(s->plan, head + 1) : s->comms;
 }
 
 static bool crosses(const struct schedule_op *op)
@@ -125,6 +156,13 @@ static int differ(const struct stages_run *run, int left, const struct schedule_
         name_op(run->model, run->stage[right].plan, b, other, sizeof other), (long long)b->comm.count);
 }
 
+static bool is_same_transfer(const struct schedule_op *op, const struct schedule_op *theirs)
+{
+    return theirs->comm.kind != op->comm.kind && theirs->comm.count == op->comm.count &&
+           theirs->comm.dtype == op->comm.dtype && theirs->layer == op->layer && theirs->micro == op->micro &&
+           theirs->back == op->back;
+}
+
 /* 1: done at both ends; 0: the other end is not there yet; -1: the ends differ. */
 static int try_transfer(struct stages_run *run, int stage, const struct schedule_op *op, double start)
 {
@@ -136,14 +174,80 @@ static int try_transfer(struct stages_run *run, int stage, const struct schedule
     const struct schedule_op *theirs = head_ready(&run->stage[peer], (int)op->stream, &theirs_at);
     if (!theirs || !is_transfer(theirs) || theirs->comm.root != stage)
         return 0;
-    if (theirs->comm.kind == op->comm.kind || theirs->comm.count != op->comm.count ||
-        theirs->comm.dtype != op->comm.dtype || theirs->layer != op->layer || theirs->micro != op->micro)
+    if (!is_same_transfer(op, theirs))
         return differ(run, stage, op, peer, theirs);
     const double begin = start > theirs_at ? start : theirs_at,
                  seconds = run->stage[stage].seconds[op - run->stage[stage].plan->ops];
     finish_head(&run->stage[stage], (int)op->stream, begin, seconds);
     finish_head(&run->stage[peer], (int)op->stream, begin, seconds);
     return 1;
+}
+
+/* The first transfer of a group with a peer, of a kind, that is not done; -1: there is none. */
+static int open_transfer(const struct stage_run *s, enum comm_kind kind, int peer)
+{
+    const int first = s->head[STREAM_TRANSFERS], last = group_end(s->plan, first);
+    for (int i = first; s->began && i < last; i++)
+        if (!s->done[i] && s->plan->ops[i].comm.kind == kind && s->plan->ops[i].comm.root == peer)
+            return i;
+    return -1;
+}
+
+/* Does a transfer of a group that has begun. The same results. */
+static int try_member(struct stages_run *run, int stage, int index)
+{
+    struct stage_run *s = &run->stage[stage];
+    const struct schedule_op *op = &s->plan->ops[index];
+    const int peer = op->comm.root;
+    if (!is_transfer(op) || op->axis != AXIS_PIPELINE || peer < 0 || peer >= run->count || peer == stage)
+        return error_set(run->err, MUSTER_E_STATE, "the plan of stage %d has a transfer with stage %d of %d",
+                         stage, peer, run->count);
+    struct stage_run *p = &run->stage[peer];
+    const int there = open_transfer(p, op->comm.kind == COMM_SEND ? COMM_RECV : COMM_SEND, stage);
+    if (there < 0 || open_transfer(s, op->comm.kind, peer) != index)
+        return 0;
+    if (!is_same_transfer(op, &p->plan->ops[there]))
+        return differ(run, stage, op, peer, &p->plan->ops[there]);
+    const double begin = s->begun > p->begun ? s->begun : p->begun;
+    s->done[index] = p->done[there] = true;
+    s->end[index] = p->end[there] = begin + s->seconds[index];
+    s->comm += s->seconds[index];
+    p->comm += s->seconds[index];
+    return 1;
+}
+
+/* Ends the group at the head of STREAM_TRANSFERS if all of it is done. */
+static bool end_group(struct stage_run *s)
+{
+    const int first = s->head[STREAM_TRANSFERS], last = group_end(s->plan, first);
+    for (int i = first; i < last; i++)
+        if (!s->done[i])
+            return false;
+    for (int i = first; i < last; i++)
+        s->at[STREAM_TRANSFERS] = s->end[i] > s->at[STREAM_TRANSFERS] ? s->end[i] : s->at[STREAM_TRANSFERS];
+    for (int i = first; i < last; i++)
+        s->end[i] = s->at[STREAM_TRANSFERS];
+    s->began = false;
+    s->head[STREAM_TRANSFERS] = next_of(s->plan, STREAM_TRANSFERS, last);
+    s->comms = next_comm(s->plan, last);
+    return true;
+}
+
+/* The group at the head of STREAM_TRANSFERS, which may begin at `start`. */
+static int try_group(struct stages_run *run, int stage, double start)
+{
+    struct stage_run *s = &run->stage[stage];
+    int result = 0;
+    if (!s->began)
+        s->begun = start;
+    s->began = true;
+    for (int i = s->head[STREAM_TRANSFERS]; i < group_end(s->plan, s->head[STREAM_TRANSFERS]); i++) {
+        const int done = s->done[i] ? 0 : try_member(run, stage, i);
+        if (done < 0)
+            return -1;
+        result |= done;
+    }
+    return end_group(s) ? 1 : result;
 }
 
 /* The same for an operation between several stages: 1, 0 or -1, over all of them. */
@@ -179,7 +283,9 @@ static int advance_stage(struct stages_run *run, int stage, int stream)
     double start;
     for (const struct schedule_op *op; (op = head_ready(s, stream, &start)); moved = 1) {
         int result = 1;
-        if (is_transfer(op))
+        if (s->grouped && stream == STREAM_TRANSFERS)
+            result = try_group(run, stage, start);
+        else if (is_transfer(op))
             result = try_transfer(run, stage, op, start);
         else if (crosses(op))
             result = try_together(run, stage, op);
@@ -189,6 +295,8 @@ static int advance_stage(struct stages_run *run, int stage, int stream)
             return -1;
         if (result == 0)
             break;
+        if (s->began) /* a part of the group is done */
+            return 1;
     }
     return moved;
 }
@@ -203,9 +311,13 @@ static int refuse_waiting(const struct stages_run *run, int stage, int stream)
     const struct schedule_op *op = &s->plan->ops[s->head[stream]], *wanted = NULL;
     int other = stage;
     char one[128], what[128];
-    for (int i = 0; i < op->wait_count && !wanted; i++)
-        if (op->wait[i] <= s->head[stream] && !s->done[op->wait[i]])
-            wanted = &s->plan->ops[op->wait[i]];
+    const int first = s->head[stream];
+    for (int at = first; at < group_end(s->plan, first); at++)
+        for (int i = 0; i < s->plan->ops[at].wait_count && !wanted; i++)
+            if (s->plan->ops[at].wait[i] <= at && !s->done[s->plan->ops[at].wait[i]])
+                wanted = &s->plan->ops[s->plan->ops[at].wait[i]];
+    while (s->began && s->done[op - s->plan->ops]) /* the first transfer that is not done */
+        op++;
     (void)name_op(run->model, s->plan, op, one, sizeof one);
     if (wanted)
         return error_set(run->err, MUSTER_E_STATE,
@@ -240,9 +352,9 @@ static int run_all(struct stages_run *run)
     }
     /* Transfers come first: operations that wait for a transfer explain less. */
     static const enum stream_id order[STREAM_COUNT] = {
-        STREAM_ACTIVATIONS, STREAM_ACTIVATIONS_ODD, STREAM_ACTIVATIONS_LAST,
-        STREAM_GRADIENTS,   STREAM_GRADIENTS_ODD,   STREAM_GRADIENTS_LAST,
-        STREAM_REDUCE,      STREAM_GATHER,          STREAM_COMPUTE};
+        STREAM_ACTIVATIONS,   STREAM_ACTIVATIONS_ODD, STREAM_ACTIVATIONS_LAST, STREAM_GRADIENTS,
+        STREAM_GRADIENTS_ODD, STREAM_GRADIENTS_LAST,  STREAM_TRANSFERS,        STREAM_REDUCE,
+        STREAM_GATHER,        STREAM_COMPUTE};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         for (int stage = 0; stage < run->count; stage++) {
             double start;
@@ -262,8 +374,12 @@ static int open_run(struct stages_run *run, const struct plan_stages *stages, co
     for (int s = 0; s < stages->count; s++) {
         struct stage_run *stage = &run->stage[s];
         const int ops = stages->plans[s].op_count;
-        *stage = (struct stage_run){
-            .plan = &stages->plans[s], .seconds = numbers, .end = numbers + ops, .done = flags};
+        *stage = (struct stage_run){.plan = &stages->plans[s],
+                                    .seconds = numbers,
+                                    .end = numbers + ops,
+                                    .done = flags,
+                                    .grouped = stages->plans[s].options.grouped,
+                                    .comms = next_comm(&stages->plans[s], 0)};
         numbers += 2 * ops;
         flags += ops;
         for (int stream = 0; stream < STREAM_COUNT; stream++)
@@ -310,96 +426,4 @@ int plan_stages_run(const struct model *model, const struct plan_stages *stages,
     if (cost)
         add_up(run, cost);
     return 0;
-}
-
-/* ---- text ---- */
-
-static int predict_stages(const struct model *model, const struct plan *plan, struct plan_stages_cost *cost,
-                          struct muster_error *err)
-{
-    struct plan_stages stages = {0};
-    if (plan_stages_build(model, &plan->options, &stages, err) < 0)
-        return -1;
-    const int result = plan_stages_run(model, &stages, NULL, cost, err);
-    plan_stages_free(&stages);
-    return result;
-}
-
-/* The layers of a stage: "h.0 to h.2, h.6 to h.8". */
-static const char *layers_of(const struct model *model, struct mesh mesh, int stage, char *text, size_t size)
-{
-    size_t used = 0;
-    *text = '\0';
-    for (int l = 0, last; l < model->layer_count && used < size; l = last + 1) {
-        for (last = l;
-             last + 1 < model->layer_count && model->layers[last + 1].part == model->layers[l].part;)
-            last++;
-        if (plan_stage_of(mesh, model->layers[l].part) != stage)
-            continue;
-        (void)snprintf(text + used, size - used, "%s%s to %s", used ? ", " : "", model->layers[l].name,
-                       model->layers[last].name);
-        used = strlen(text);
-    }
-    return text;
-}
-
-/* (p - 1) / (v*m + p - 1): stages of v parts, equal times and free transfers. */
-static double formula_idle(const struct plan *plan)
-{
-    const double before = plan->options.mesh.side[SIDE_PIPELINE] - 1;
-    return before / ((double)plan->options.chunks * plan->options.micro_batches + before);
-}
-
-int plan_stages_text(const struct model *model, const struct plan *plan, struct buffer *out)
-{
-    struct muster_error err = {0};
-    struct plan_stages_cost cost;
-    if (predict_stages(model, plan, &cost, &err) < 0) {
-        (void)buffer_printf(out, "stages: %s\n", err.text);
-        return out->failed || err.code == MUSTER_E_NOMEM ? -1 : 0;
-    }
-    (void)buffer_printf(out, "stages, with the times of an ordinary core (nothing waits for ever)\n");
-    for (int s = 0; s < plan->options.mesh.side[SIDE_PIPELINE]; s++) {
-        const struct plan_stage_cost *stage = &cost.stage[s];
-        char bytes[32], layers[512];
-        (void)buffer_printf(out, "  %3d  %s: %s a rank, busy %.3g ms, idle %.3g ms (%.1f%%)\n", s,
-                            layers_of(model, plan->options.mesh, s, layers, sizeof layers),
-                            text_format_bytes(bytes, sizeof bytes, stage->bytes), stage->busy_s * 1e3,
-                            (cost.step_s - stage->busy_s) * 1e3, stage->idle * 100);
-    }
-    (void)buffer_printf(out, "  idle share %.1f%%; (p-1)/(%sm+p-1) is %.1f%%\n", cost.idle * 100,
-                        plan->options.chunks > 1 ? "v*" : "", formula_idle(plan) * 100);
-    return out->failed ? -1 : 0;
-}
-
-int plan_stages_json(const struct model *model, const struct plan *plan, struct buffer *out)
-{
-    struct muster_error err = {0};
-    struct plan_stages_cost cost;
-    if (predict_stages(model, plan, &cost, &err) < 0) {
-        (void)buffer_text(out, " \"stages\": null, \"stages_error\": ");
-        (void)buffer_json_string(out, err.text);
-        (void)buffer_text(out, ",\n");
-        return out->failed || err.code == MUSTER_E_NOMEM ? -1 : 0;
-    }
-    (void)buffer_text(out, " \"stages\": [");
-    for (int s = 0; s < plan->options.mesh.side[SIDE_PIPELINE]; s++) {
-        int first = -1, last = 0;
-        for (int l = 0; l < model->layer_count; l++)
-            if (plan_stage_of(plan->options.mesh, model->layers[l].part) == s) {
-                first = first < 0 ? l : first;
-                last = l;
-            }
-        char layers[512];
-        (void)buffer_printf(out, "%s{\"first\": ", s ? ",\n  " : "");
-        (void)buffer_json_string(out, model->layers[first].name);
-        (void)buffer_text(out, ", \"last\": ");
-        (void)buffer_json_string(out, model->layers[last].name);
-        (void)buffer_text(out, ", \"layers\": ");
-        (void)buffer_json_string(out, layers_of(model, plan->options.mesh, s, layers, sizeof layers));
-        (void)buffer_printf(out, ", \"bytes\": %" PRId64 ", \"busy_s\": %.9g, \"idle\": %.9g}",
-                            cost.stage[s].bytes, cost.stage[s].busy_s, cost.stage[s].idle);
-    }
-    (void)buffer_printf(out, "],\n \"step_s\": %.9g, \"idle\": %.9g,\n", cost.step_s, cost.idle);
-    return out->failed ? -1 : 0;
 }

@@ -24,7 +24,8 @@ struct checker {
     struct muster_error *err;
 };
 
-static const struct plan_clock never = {{-1, -1, -1, -1, -1}};
+static const struct plan_clock never = {{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1}};
+_Static_assert(STREAM_COUNT == 10, "a number for each stream above");
 
 /* ---- order ---- */
 
@@ -95,7 +96,9 @@ static void follow_order(struct checker *c, struct plan_clock *streams, int firs
 
 static int derive_order(struct checker *c)
 {
-    struct plan_clock streams[STREAM_COUNT] = {never, never, never, never, never};
+    struct plan_clock streams[STREAM_COUNT];
+    for (int s = 0; s < STREAM_COUNT; s++)
+        streams[s] = never;
     for (int o = 0; o < c->plan->op_count; o++)
         if (check_waits(c, o) < 0)
             return -1;

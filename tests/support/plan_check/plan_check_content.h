@@ -82,9 +82,11 @@ static inline int stage_of(const struct follower *f, int layer)
     return plan_stage_of(f->plan->options.mesh, f->model->layers[layer].part);
 }
 
-/* A transfer of a gradient, by its stream. */
+/* A transfer of a gradient, by its stream where directions have streams of their own. */
 static inline bool is_gradient(const struct schedule_op *op)
 {
+    if (op->stream == STREAM_TRANSFERS)
+        return op->back;
     return op->stream == STREAM_GRADIENTS || op->stream == STREAM_GRADIENTS_ODD ||
            op->stream == STREAM_GRADIENTS_LAST;
 }

@@ -1,6 +1,9 @@
 /* plan_check_world.c - runs the plans of all ranks together, without doing any work: every stream is a queue,
  * an operation begins when it heads its queue and its waits are finished, and a collective, send or receive
- * finishes only when all its members head theirs. An operation that cannot finish is a deadlock. */
+ * finishes only when all its members head theirs. An operation that cannot finish is a deadlock.
+ *
+ * Grouped plans: operations of comms begin in the order of the array, and a group of transfers heads its
+ * queue until all of it is finished. */
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -13,6 +16,7 @@ struct world {
     int count;
     int *head;   /* [rank * STREAM_COUNT + stream] next op of that queue; op_count: none */
     bool **done; /* [rank][op] */
+    int *comms;  /* [rank] no operation of a comm before this one is unfinished */
     struct muster_error *err;
 };
 
@@ -35,18 +39,38 @@ static void finish(struct world *w, int rank, enum stream_id stream)
     *head = next_of_stream(w->plans[rank], stream, *head + 1);
 }
 
+static int end_of_group(const struct plan *plan, int first)
+{
+    int end = first + 1;
+    while (end < plan->op_count && plan->ops[end].joins)
+        end++;
+    return end;
+}
+
+static bool is_its_turn(const struct world *w, int rank, int head)
+{
+    const struct plan *plan = w->plans[rank];
+    int *next = &w->comms[rank];
+    if (!plan->options.grouped || plan->ops[head].kind != OP_COMM)
+        return true;
+    while (*next < plan->op_count && (plan->ops[*next].kind != OP_COMM || w->done[rank][*next]))
+        ++*next;
+    return *next >= head;
+}
+
 /* The op that heads a queue and may begin; NULL: none. */
 static const struct schedule_op *ready(const struct world *w, int rank, enum stream_id stream)
 {
     int head = *head_of(w, rank, stream);
-    if (head == w->plans[rank]->op_count)
+    const struct plan *plan = w->plans[rank];
+    if (head == plan->op_count || !is_its_turn(w, rank, head))
         return NULL;
-    const struct schedule_op *op = &w->plans[rank]->ops[head];
-    for (int i = 0; i < op->wait_count; i++)
-        if (op->wait[i] < head &&
-            !w->done[rank][op->wait[i]]) /* a later one is of the step before: finished */
-            return NULL;
-    return op;
+    for (int o = head; o < end_of_group(plan, head); o++)
+        for (int i = 0; i < plan->ops[o].wait_count; i++)
+            if (plan->ops[o].wait[i] < o &&
+                !w->done[rank][plan->ops[o].wait[i]]) /* a later one is of the step before: finished */
+                return NULL;
+    return &plan->ops[head];
 }
 
 /* Whether a rank belongs to the communicator of another one's operation. */
@@ -95,6 +119,68 @@ static int try_collective(struct world *w, int rank, const struct schedule_op *o
     return 1;
 }
 
+static int differ(const struct world *w, int rank, const struct schedule_op *op, int peer,
+                  const struct schedule_op *theirs)
+{
+    return error_set(
+        w->err, MUSTER_E_STATE,
+        "rank %d op %d (layer %d, micro-batch %d) meets rank %d op %d (layer %d, micro-batch %d)", rank,
+        (int)(op - w->plans[rank]->ops), op->layer, op->micro, peer, (int)(theirs - w->plans[peer]->ops),
+        theirs->layer, theirs->micro);
+}
+
+static bool fits(const struct schedule_op *op, const struct schedule_op *theirs)
+{
+    return is_pair(theirs) && theirs->comm.kind != op->comm.kind && theirs->comm.count == op->comm.count &&
+           theirs->comm.dtype == op->comm.dtype && theirs->layer == op->layer && theirs->micro == op->micro &&
+           theirs->back == op->back;
+}
+
+/* The first unfinished transfer of the group with a stage, of a kind; NULL: none. */
+static const struct schedule_op *open_one(const struct world *w, int rank, const struct schedule_op *first,
+                                          enum comm_kind kind, int stage)
+{
+    const struct plan *plan = w->plans[rank];
+    const int begin = (int)(first - plan->ops);
+    for (int o = begin; o < end_of_group(plan, begin); o++)
+        if (!w->done[rank][o] && plan->ops[o].comm.kind == kind && plan->ops[o].comm.root == stage)
+            return &plan->ops[o];
+    return NULL;
+}
+
+/* 1: something moved, 0: nothing can, -1: the transfers differ. */
+static int try_group(struct world *w, int rank, const struct schedule_op *first)
+{
+    const struct plan *plan = w->plans[rank];
+    const struct mesh_place place = mesh_place_of(plan->options.mesh, rank);
+    const int begin = (int)(first - plan->ops), stage = place.at[SIDE_PIPELINE];
+    int moved = 0, open = 0;
+    for (int o = begin; o < end_of_group(plan, begin); o++) {
+        const struct schedule_op *op = &plan->ops[o];
+        struct mesh_place there = place;
+        there.at[SIDE_PIPELINE] = op->comm.root;
+        const int peer = mesh_rank_of(plan->options.mesh, there);
+        const struct schedule_op *group = ready(w, peer, op->stream);
+        if (w->done[rank][o])
+            continue;
+        const struct schedule_op *theirs =
+            group ? open_one(w, peer, group, op->comm.kind == COMM_SEND ? COMM_RECV : COMM_SEND, stage)
+                  : NULL;
+        open++;
+        if (!theirs || open_one(w, rank, first, op->comm.kind, op->comm.root) != op)
+            continue;
+        if (!fits(op, theirs))
+            return differ(w, rank, op, peer, theirs);
+        w->done[rank][o] = w->done[peer][theirs - w->plans[peer]->ops] = true;
+        open--;
+        moved = 1;
+    }
+    if (open)
+        return moved;
+    *head_of(w, rank, first->stream) = next_of_stream(plan, first->stream, end_of_group(plan, begin));
+    return 1;
+}
+
 static int try_pair(struct world *w, int rank, const struct schedule_op *op)
 {
     struct mesh mesh = w->plans[rank]->options.mesh;
@@ -110,14 +196,8 @@ static int try_pair(struct world *w, int rank, const struct schedule_op *op)
     if (!theirs || theirs->kind != OP_COMM || theirs->axis != op->axis ||
         theirs->comm.root != place.at[SIDE_PIPELINE])
         return 0;
-    enum comm_kind wanted = op->comm.kind == COMM_SEND ? COMM_RECV : COMM_SEND;
-    if (theirs->comm.kind != wanted || theirs->comm.count != op->comm.count ||
-        theirs->comm.dtype != op->comm.dtype || theirs->layer != op->layer || theirs->micro != op->micro)
-        return error_set(
-            w->err, MUSTER_E_STATE,
-            "rank %d op %d (layer %d, micro-batch %d) meets rank %d op %d (layer %d, micro-batch %d)", rank,
-            (int)(op - w->plans[rank]->ops), op->layer, op->micro, peer, (int)(theirs - w->plans[peer]->ops),
-            theirs->layer, theirs->micro);
+    if (!fits(op, theirs))
+        return differ(w, rank, op, peer, theirs);
     finish(w, rank, op->stream);
     finish(w, peer, op->stream);
     return 1;
@@ -131,6 +211,8 @@ static int advance(struct world *w, int rank, enum stream_id stream)
         int result = 1;
         if (op->kind != OP_COMM)
             finish(w, rank, stream);
+        else if (is_pair(op) && w->plans[rank]->options.grouped)
+            result = try_group(w, rank, op);
         else if (is_pair(op))
             result = try_pair(w, rank, op);
         else
@@ -139,6 +221,8 @@ static int advance(struct world *w, int rank, enum stream_id stream)
             return -1;
         if (result == 0)
             break;
+        if (stream == STREAM_TRANSFERS && *head_of(w, rank, stream) == (int)(op - w->plans[rank]->ops))
+            return 1; /* a part of the group */
     }
     return moved;
 }
@@ -190,9 +274,10 @@ int plan_check_world(const struct plan *const *plans, int count, struct muster_e
     scope_free int *head = mem_calloc((size_t)count * STREAM_COUNT, sizeof *head);
     scope_free bool **done = mem_calloc((size_t)count, sizeof *done);
     scope_free bool *flags = mem_calloc(ops, sizeof *flags);
-    if (!head || !done || !flags)
+    scope_free int *comms = mem_calloc((size_t)count, sizeof *comms);
+    if (!head || !done || !flags || !comms)
         return error_set(err, MUSTER_E_NOMEM, "no memory to check the plans of %d ranks", count);
-    struct world w = {.plans = plans, .count = count, .head = head, .done = done, .err = err};
+    struct world w = {.plans = plans, .count = count, .head = head, .done = done, .comms = comms, .err = err};
     bool *next = flags;
     for (int rank = 0; rank < count; rank++) {
         done[rank] = next;

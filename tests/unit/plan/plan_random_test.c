@@ -91,6 +91,7 @@ static void random_plans_are_right(void **state)
             options.embedding_gradient = EMBEDDING_ROWS;
         if (i % 5 == 0)
             plan_model_statistics(m, 1 + i % 90);
+        options.grouped = i % 7 > 2; /* of plans with several stages alone */
         if (i % 6 == 1)
             plan_model_store(m, i % 12 == 1 ? STORED_PLAIN : STORED_INT8);
         struct plan_world world;

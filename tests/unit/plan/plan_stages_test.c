@@ -68,9 +68,12 @@ static void real_plans_end(void **state)
                 options.shape = (struct shape){1, 64};
                 options.micro_batches = micros;
                 options.prefetch_forward = micros == 1 ? 0 : 2;
-                const struct plan_stages_cost cost = run_stages(m, &options, NULL);
-                assert_true(cost.step_s > 0 && cost.idle > 0 && cost.idle < 1);
-                assert_true(cost.stage[stages - 1].bytes > 0);
+                for (int grouped = 0; grouped < 2; grouped++) {
+                    options.grouped = grouped;
+                    const struct plan_stages_cost cost = run_stages(m, &options, NULL);
+                    assert_true(cost.step_s > 0 && cost.idle > 0 && cost.idle < 1);
+                    assert_true(cost.stage[stages - 1].bytes > 0);
+                }
             }
         plan_model_destroy(m);
     }
@@ -194,13 +197,13 @@ static bool plant(struct plan *plan, int n, enum plant kind)
     }
 }
 
-static void planted_errors_are_found(void **state)
+static void plant_errors(bool grouped, int least)
 {
-    (void)state;
     struct plan_model *m = blocks_in_parts(4);
     struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 4, 1, 2);
     options.shape = (struct shape){1, 64};
     options.micro_batches = 6;
+    options.grouped = grouped;
     int planted = 0;
     for (int kind = 0; kind < PLANTS; kind++)
         for (int stage = 0; stage < 4; stage++)
@@ -217,7 +220,38 @@ static void planted_errors_are_found(void **state)
                 plan_stages_free(&stages);
             }
     print_message("%d planted\n", planted);
-    assert_true(planted >= 200);
+    assert_true(planted >= least);
+    plan_model_destroy(m);
+}
+
+static void planted_errors_are_found(void **state)
+{
+    (void)state;
+    plant_errors(false, 200);
+    plant_errors(true, 200);
+}
+
+/* The comm of grouped plans does one operation at a time. Transfers in the order of plans with a stream for
+ * each direction would wait for ever there. */
+static void an_order_without_groups_waits_for_ever(void **state)
+{
+    (void)state;
+    struct plan_model *m = blocks_in_parts(2);
+    struct plan_options options = plan_world_options(STRATEGY_NO_SHARD, 2, 1, 1);
+    options.shape = (struct shape){1, 64};
+    options.micro_batches = 4;
+    struct plan_stages stages = build_stages(m, &options);
+    struct muster_error err = {0};
+    assert_int_equal(plan_stages_run(&m->model, &stages, NULL, NULL, &err), 0);
+    for (int s = 0; s < stages.count; s++) {
+        stages.plans[s].options.grouped = true;
+        for (int o = 0; o < stages.plans[s].op_count; o++)
+            if (is_transfer(&stages.plans[s].ops[o]))
+                stages.plans[s].ops[o].stream = STREAM_TRANSFERS;
+    }
+    assert_int_equal(plan_stages_run(&m->model, &stages, NULL, NULL, &err), -1);
+    assert_non_null(strstr(err.text, "deadlock: stage "));
+    plan_stages_free(&stages);
     plan_model_destroy(m);
 }
 
@@ -276,6 +310,7 @@ int main(void)
         cmocka_unit_test(real_plans_end),
         cmocka_unit_test(idle_is_that_of_the_formula),
         cmocka_unit_test(planted_errors_are_found),
+        cmocka_unit_test(an_order_without_groups_waits_for_ever),
         cmocka_unit_test(errors_name_stage_operation_and_cause),
         cmocka_unit_test(a_world_of_any_size_is_proved_at_once),
     };
