@@ -33,11 +33,13 @@ int api_plan_sizes(struct muster_trainer *t, struct muster_error *err)
         if (!module)
             return error_wrap(err, "a plan of training.device: cuda (plan with cpu for the CPU's sizes)");
         t->plan.kernels = module->device->kernels(NULL);
+        t->plan.grouped = true;
         return 0;
     }
     if (device_choose((enum device_choice)t->config.device, &chosen, err) < 0)
         return -1;
     t->plan.kernels = chosen.ops->kernels(NULL);
+    t->plan.grouped = !chosen.ops->host_streams; /* as every comm of a GPU wants it */
     return 0;
 }
 

@@ -19,7 +19,7 @@
 #include "rendezvous/store/kv_store.h"
 #include "runtime/device/device.h"
 
-enum { COMM_ABI = 4 };
+enum { COMM_ABI = 5 };
 
 #define COMM_KINDS(X)                                                                                        \
     X(COMM_ALL_GATHER, "all_gather")                                                                         \
@@ -73,6 +73,14 @@ struct comm_status {
         missing_count; /* ranks that have not reached operation finished+1 although we have, at most 8 */
 };
 
+/* One operation of a group, of at most COMM_TRANSFERS. */
+enum { COMM_TRANSFERS = 64 };
+struct comm_transfer {
+    struct comm_op op; /* COMM_SEND or COMM_RECV */
+    const void *send;
+    void *recv;
+};
+
 struct comm;
 
 struct comm_options {
@@ -105,6 +113,11 @@ struct comm_ops {
      * read before this returns. */
     int (*issue)(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
                  struct device_stream *stream, struct muster_error *err);
+    /* Enqueues sends and receives that begin and end together: none of them waits for another one. Between
+     * two ranks they meet in the order of the groups, and in their order within a group. NULL where
+     * operations on several streams run side by side: there each direction has a stream. */
+    int (*exchange)(struct comm *comm, const struct comm_transfer *transfers, int count,
+                    struct device_stream *stream, struct muster_error *err);
     /* Does op on the calling thread and returns when it is done: for a caller that would wait for it at once,
      * two hand-overs between threads less (half of the time of 64 KB). Everything issued before must have
      * finished. An error goes to device_ops->fail as well. */

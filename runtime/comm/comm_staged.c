@@ -117,6 +117,39 @@ static int run_staged(struct comm *comm, const struct comm_call *call, struct mu
     return 0;
 }
 
+/* ---- a group ---- */
+
+/* A place in an order of all transfers between the ranks. */
+static int64_t place_of(const struct comm *comm, const struct comm_op *op)
+{
+    const int from = op->kind == COMM_SEND ? comm->rank : op->root,
+              to = op->kind == COMM_SEND ? op->root : comm->rank;
+    const int64_t low = from < to ? from : to, high = from < to ? to : from;
+    return (low * comm->size + high) * 2 + (from > to);
+}
+
+/* One by one: all ranks keep one order, so that none waits for ever. */
+static int staged_exchange(struct comm *comm, const struct comm_transfer *transfers, int count,
+                           struct device_stream *stream, struct muster_error *err)
+{
+    int order[COMM_TRANSFERS];
+    if (count < 1 || count > COMM_TRANSFERS)
+        return error_set(err, MUSTER_E_LIMIT, "a group of %d transfers; use 1 to %d", count, COMM_TRANSFERS);
+    for (int i = 0; i < count; i++) {
+        int at = i;
+        for (; at > 0 && place_of(comm, &transfers[order[at - 1]].op) > place_of(comm, &transfers[i].op);
+             at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+    for (int i = 0; i < count; i++) {
+        const struct comm_transfer *t = &transfers[order[i]];
+        if (comm_call_issue(comm, &t->op, t->send, t->recv, stream, err))
+            return -1;
+    }
+    return 0;
+}
+
 /* ---- the object ---- */
 
 static void drop_host(struct staged_host *host)
@@ -246,8 +279,9 @@ static struct comm *create_tcp(const struct comm_options *options, struct muster
 #define STAGED_OPS(text, make)                                                                               \
     {                                                                                                        \
         .abi = COMM_ABI, .size = sizeof(struct comm_ops), .name = (text), .create = (make),                  \
-        .destroy = staged_destroy, .split = staged_split, .issue = comm_call_issue, .run = comm_call_run,    \
-        .status = staged_status, .busy_ns = comm_busy_ns, .abort = staged_abort                              \
+        .destroy = staged_destroy, .split = staged_split, .issue = comm_call_issue,                          \
+        .exchange = staged_exchange, .run = comm_call_run, .status = staged_status, .busy_ns = comm_busy_ns, \
+        .abort = staged_abort                                                                                \
     }
 
 const struct comm_ops *comm_staged(const struct comm_ops *inner)

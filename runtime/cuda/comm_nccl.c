@@ -477,6 +477,7 @@ const struct comm_ops *comm_nccl(void)
         .destroy = nccl_destroy,
         .split = nccl_split,
         .issue = nccl_issue,
+        .exchange = nccl_exchange,
         .run = nccl_run,
         .status = nccl_status,
         .busy_ns = busy_ns,

@@ -11,7 +11,8 @@
  * ranks, the size and the links, not on timing. NCCL's order is not the order of the ranks, so sums agree
  * with the other kinds of comm up to rounding. Further differences: an average multiplies each input by
  * 1/size before the sum; 16 bits are rounded at every step, not once; a maximum may lose a NaN. all_to_all is
- * sends and receives in one group; a barrier is an all-reduce of one number.
+ * sends and receives in one group; a barrier is an all-reduce of one number. exchange is a group, too, of
+ * device memory alone: each of its operations counts, and all of them begin and end together.
  *
  * NCCL cannot accumulate. The result goes to a buffer of the comm's own, and a kernel adds it from
  * there, for f32 only. Memory outside the arenas: one result for accumulation, both sides of the operation

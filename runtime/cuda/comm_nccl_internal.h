@@ -219,6 +219,8 @@ int nccl_peers_wait(struct nccl_family *family, ncclComm_t handle, struct instan
 
 /* ---- comm_nccl_issue.c ---- */
 
+int nccl_exchange(struct comm *comm, const struct comm_transfer *transfers, int count,
+                  struct device_stream *stream, struct muster_error *err);
 int nccl_issue(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
                struct device_stream *stream, struct muster_error *err);
 int nccl_run(struct comm *comm, const struct comm_op *op, const void *send, void *recv,

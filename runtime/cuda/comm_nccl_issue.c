@@ -26,17 +26,24 @@ static ncclRedOp_t reduction_of(enum comm_reduction reduction)
     return ops[reduction];
 }
 
-/* One operation on its way to a stream. */
+/* One operation on its way to a stream, or a group of sends and receives. */
 struct launch {
     struct nccl_comm *comm;
     struct comm_call call;
+    const struct comm_transfer *group; /* [count]; NULL: call alone */
+    int count;
     cudaStream_t stream;
     const struct cuda_stream_handle *handle; /* handle of the device's stream; NULL: stream is ours */
-    int slot;
+    int slot;                                /* the first */
     struct nccl_buffers buffers;
     struct muster_error *err;
     bool failed;
 };
+
+static const char *name_of(const struct launch *l)
+{
+    return l->group && l->count > 1 ? "transfers" : comm_kind_name(l->call.op.kind);
+}
 
 static ncclResult_t exchange(const struct nccl_calls *calls, const struct launch *l, ncclDataType_t type)
 {
@@ -57,9 +64,32 @@ static ncclResult_t exchange(const struct nccl_calls *calls, const struct launch
     return result == ncclSuccess ? end : result;
 }
 
+/* NCCL does the operations of a group at once, so that stages may exchange results. */
+static ncclResult_t call_group(const struct launch *l)
+{
+    const struct nccl_calls *calls = l->comm->family->calls;
+    ncclResult_t result = calls->group_start();
+    if (result != ncclSuccess)
+        return result;
+    for (int i = 0; i < l->count && result == ncclSuccess; i++) {
+        const struct comm_transfer *t = &l->group[i];
+        const size_t count = (size_t)t->op.count;
+        if (t->op.kind == COMM_SEND)
+            result =
+                calls->send(t->send, count, type_of(t->op.dtype), t->op.root, l->comm->handle, l->stream);
+        else
+            result =
+                calls->recv(t->recv, count, type_of(t->op.dtype), t->op.root, l->comm->handle, l->stream);
+    }
+    const ncclResult_t ended = calls->group_end();
+    return result == ncclSuccess ? ended : result;
+}
+
 /* Under the family's lock. */
 static ncclResult_t call_nccl(const struct launch *l)
 {
+    if (l->group)
+        return call_group(l);
     const struct nccl_calls *calls = l->comm->family->calls;
     const struct comm_op *op = &l->call.op;
     const struct nccl_buffers *b = &l->buffers;
@@ -99,8 +129,8 @@ static int cuda_check(const struct launch *l, cudaError_t status, const char *fu
 static int enqueue_nccl(struct launch *l)
 {
     struct nccl_family *family = l->comm->family;
-    const char *what = comm_kind_name(l->call.op.kind);
-    if (!l->call.op.count && l->call.op.kind != COMM_BARRIER)
+    const char *what = name_of(l);
+    if (!l->group && !l->call.op.count && l->call.op.kind != COMM_BARRIER)
         return 0;
     (void)pthread_mutex_lock(&family->lock);
     ncclComm_t handle = l->comm->handle;
@@ -130,19 +160,47 @@ static int enqueue_order(struct launch *l)
     return cuda_check(l, cudaStreamWaitEvent(l->stream, last->last_ended, 0), "cudaStreamWaitEvent");
 }
 
+/* The call's buffers. Those of a group are used as they are. */
+static int prepare(struct launch *l)
+{
+    for (int i = 0; l->group && i < l->count; i++) {
+        const struct comm_call call = {
+            .comm = &l->comm->comm, .op = l->group[i].op, .send = l->group[i].send, .recv = l->group[i].recv};
+        if (nccl_stage_prepare(l->comm, &call, &l->buffers, l->err))
+            return -1;
+        if (l->buffers.stage_in || l->buffers.stage_out)
+            return error_set(l->err, MUSTER_E_UNSUPPORTED, "a group with host memory by NCCL");
+    }
+    return l->group ? 0 : nccl_stage_prepare(l->comm, &l->call, &l->buffers, l->err);
+}
+
+static struct nccl_slot *slot_of(const struct launch *l, int i)
+{
+    return &l->comm->slots[(l->slot + i) % COMM_CALLS];
+}
+
+static int record_all(struct launch *l, bool begun)
+{
+    for (int i = 0; i < l->count; i++) {
+        const struct nccl_slot *slot = slot_of(l, i);
+        if (cuda_check(l, cudaEventRecord(begun ? slot->begun : slot->ended, l->stream), "cudaEventRecord"))
+            return -1;
+    }
+    return 0;
+}
+
 static int enqueue_all(struct launch *l)
 {
     struct nccl_comm *comm = l->comm;
     struct nccl_family *family = comm->family;
-    struct nccl_slot *slot = &comm->slots[l->slot];
     if ((!l->handle && nccl_family_use(family, l->err)) || /* else the device has seen to it */
-        nccl_stage_prepare(comm, &l->call, &l->buffers, l->err) || enqueue_order(l) ||
-        cuda_check(l, cudaEventRecord(slot->begun, l->stream), "cudaEventRecord") ||
-        nccl_stage_in(comm, &l->call, l->slot, &l->buffers, l->stream, l->err) || enqueue_nccl(l) ||
-        nccl_stage_out(comm, &l->call, l->slot, &l->buffers, l->stream, l->err) ||
-        cuda_check(l, cudaEventRecord(slot->ended, l->stream), "cudaEventRecord"))
+        prepare(l) || enqueue_order(l) || record_all(l, true) ||
+        (!l->group && nccl_stage_in(comm, &l->call, l->slot, &l->buffers, l->stream, l->err)) ||
+        enqueue_nccl(l) ||
+        (!l->group && nccl_stage_out(comm, &l->call, l->slot, &l->buffers, l->stream, l->err)) ||
+        record_all(l, false))
         return -1;
-    comm->last_ended = slot->ended;
+    comm->last_ended = slot_of(l, l->count - 1)->ended;
     comm->last_stream = l->stream;
     family->last_comm = comm;
     return 0;
@@ -152,7 +210,7 @@ static void enqueue(void *argument)
 {
     struct launch *l = argument;
     if (l->handle && l->handle->note)
-        l->handle->note(l->handle, comm_kind_name(l->call.op.kind));
+        l->handle->note(l->handle, name_of(l));
     l->failed = enqueue_all(l) != 0;
 }
 
@@ -172,14 +230,15 @@ static int count_ended(struct nccl_comm *comm, struct muster_error *err)
                : 0;
 }
 
-/* A place in the ring. */
-static int await_slot(struct nccl_comm *comm, struct muster_error *err)
+/* So many places in the ring. */
+static int await_slots(struct nccl_comm *comm, int count, struct muster_error *err)
 {
     int64_t nap = 20 * NS_PER_US;
     for (;;) {
         if (count_ended(comm, err))
             return -1;
-        if (atomic_load(&comm->comm.issued) - atomic_load(&comm->comm.finished) < COMM_CALLS)
+        if (atomic_load(&comm->comm.issued) - atomic_load(&comm->comm.finished) + (uint64_t)count <=
+            COMM_CALLS)
             return 0;
         clock_sleep_until(instant_add(clock_now(NULL), nap));
         nap = nap < NS_PER_MS ? 2 * nap : nap;
@@ -240,25 +299,26 @@ static void blame(struct nccl_comm *comm, const struct comm_op *op, struct muste
 }
 
 /* through: the device's stream to launch through; NULL: stream is ours. */
-static int issue_on(struct nccl_comm *comm, const struct comm_call *call, struct device_stream *through,
-                    cudaStream_t stream, struct muster_error *err)
+static int issue(struct launch *l, struct device_stream *through)
 {
-    struct muster_error error = {0};
-    if (comm_check(&call->op, comm->comm.rank, comm->comm.size, call->send, call->recv, err) ||
-        await_slot(comm, err))
-        return -1;
-    struct launch l = {.comm = comm, .call = *call, .stream = stream, .err = &error};
-    l.handle = through ? comm->comm.device_ops->stream_handle(through) : NULL;
-    l.slot = (int)(atomic_load(&comm->comm.issued) % COMM_CALLS);
-    comm->comm.calls[l.slot] = *call;
+    struct nccl_comm *comm = l->comm;
+    struct muster_error error = {0}, *err = l->err;
+    l->err = &error;
+    l->handle = through ? comm->comm.device_ops->stream_handle(through) : NULL;
+    l->slot = (int)(atomic_load(&comm->comm.issued) % COMM_CALLS);
+    comm->comm.calls[l->slot] = l->call;
+    for (int i = 0; l->group && i < l->count; i++)
+        comm->comm.calls[(l->slot + i) % COMM_CALLS] = (struct comm_call){
+            .comm = &comm->comm, .op = l->group[i].op, .send = l->group[i].send, .recv = l->group[i].recv};
     if (!through)
-        enqueue(&l);
-    else if (comm->comm.device_ops->launch(through, enqueue, &l) && !error.code)
-        l.failed =
+        enqueue(l);
+    else if (comm->comm.device_ops->launch(through, enqueue, l) && !error.code)
+        l->failed =
             comm->comm.device_ops->poll_error(comm->comm.device, &error) ||
             error_set(&error, MUSTER_E_STATE, "the stream refused an operation without giving a reason");
-    if (!l.failed) {
-        count_call(comm, &call->op, l.slot);
+    if (!l->failed) {
+        for (int i = 0; i < l->count; i++)
+            count_call(comm, &comm->comm.calls[(l->slot + i) % COMM_CALLS].op, (l->slot + i) % COMM_CALLS);
         return 0;
     }
     (void)pthread_mutex_lock(&comm->family->lock);
@@ -266,9 +326,19 @@ static int issue_on(struct nccl_comm *comm, const struct comm_call *call, struct
     (void)pthread_mutex_unlock(&comm->family->lock);
     if (nccl_family_check(comm->family, err)) /* that is why */
         return -1;
-    blame(comm, &call->op, &error);
+    blame(comm, &l->call.op, &error);
     nccl_family_fail(comm->family, &error); /* the peers would wait for an operation that never comes */
     return nccl_family_check(comm->family, err);
+}
+
+static int issue_on(struct nccl_comm *comm, const struct comm_call *call, struct device_stream *through,
+                    cudaStream_t stream, struct muster_error *err)
+{
+    if (comm_check(&call->op, comm->comm.rank, comm->comm.size, call->send, call->recv, err) ||
+        await_slots(comm, 1, err))
+        return -1;
+    struct launch l = {.comm = comm, .call = *call, .count = 1, .stream = stream, .err = err};
+    return issue(&l, through);
 }
 
 int nccl_issue(struct comm *comm, const struct comm_op *op, const void *send, void *recv,
@@ -277,6 +347,33 @@ int nccl_issue(struct comm *comm, const struct comm_op *op, const void *send, vo
     const struct cuda_stream_handle *handle = comm->device_ops->stream_handle(stream);
     const struct comm_call call = {.comm = comm, .op = *op, .send = send, .recv = recv};
     return issue_on(nccl_comm_of(comm), &call, stream, handle->stream, err);
+}
+
+int nccl_exchange(struct comm *comm, const struct comm_transfer *transfers, int count,
+                  struct device_stream *stream, struct muster_error *err)
+{
+    struct nccl_comm *nccl = nccl_comm_of(comm);
+    _Static_assert((int)COMM_TRANSFERS <= (int)COMM_CALLS, "a group has places in the ring");
+    if (count < 1 || count > COMM_TRANSFERS)
+        return error_set(err, MUSTER_E_LIMIT, "a group of %d transfers; use 1 to %d", count, COMM_TRANSFERS);
+    for (int i = 0; i < count; i++) {
+        const struct comm_transfer *t = &transfers[i];
+        if (!comm_is_pair(t->op.kind))
+            return error_set(err, MUSTER_E_INVALID, "%s in a group of transfers", comm_kind_name(t->op.kind));
+        if (comm_check(&t->op, comm->rank, comm->size, t->send, t->recv, err))
+            return -1;
+    }
+    if (await_slots(nccl, count, err))
+        return -1;
+    const struct cuda_stream_handle *handle = comm->device_ops->stream_handle(stream);
+    struct launch l = {
+        .comm = nccl,
+        .call = {.comm = comm, .op = transfers[0].op, .send = transfers[0].send, .recv = transfers[0].recv},
+        .group = transfers,
+        .count = count,
+        .stream = handle->stream,
+        .err = err};
+    return issue(&l, stream);
 }
 
 /* ---- at once ---- */

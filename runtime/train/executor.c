@@ -636,11 +636,11 @@ static int join_compute(struct executor *executor, bool gathered, struct muster_
     return 0;
 }
 
-/* A forward pass alone runs only the first micro-batch. Operations of other micro-batches are left out, but
- * the order that their waits give to the others stays. */
+/* A forward pass alone runs only the first micro-batch. Operations of other micro-batches and transfers of
+ * gradients are left out, but the order that their waits give to the others stays. */
 static bool is_left_out(const struct schedule_op *op, bool evaluate)
 {
-    return evaluate && op->micro > 0;
+    return evaluate && (op->micro > 0 || op->back);
 }
 
 static int pass_over(const struct executor *executor, const struct op_block *b, struct muster_error *err)
@@ -653,12 +653,55 @@ static int pass_over(const struct executor *executor, const struct op_block *b, 
                : 0;
 }
 
+static int group_end(const struct plan *plan, int first)
+{
+    int end = first + 1;
+    while (end < plan->op_count && plan->ops[end].joins)
+        end++;
+    return end;
+}
+
+/* Transfers that begin and end together: all wait before the first one, and signal after the last one. */
+static int run_group(struct executor *executor, int first, int last, bool evaluate, struct muster_error *err)
+{
+    const struct executor_parts *parts = &executor->parts;
+    struct comm_transfer transfers[COMM_TRANSFERS];
+    const struct op_block *begin = &executor->blocks[first];
+    struct device_stream *stream = parts->streams[begin->op->stream];
+    int count = 0;
+    if (last - first > COMM_TRANSFERS)
+        return error_set(err, MUSTER_E_LIMIT, "%d transfers between stages at once; at most %d", last - first,
+                         COMM_TRANSFERS);
+    for (int i = first; i < last; i++) {
+        const struct op_block *b = &executor->blocks[i];
+        if (enqueue_waits(executor, b->op, err))
+            return -1;
+        if (!is_left_out(b->op, evaluate))
+            transfers[count++] = (struct comm_transfer){.op = b->op->comm, .send = b->from, .recv = b->to};
+    }
+    if (parts->ops->mark && parts->ops->mark(stream, first + 1))
+        return executor_refused(parts->ops, parts->device, err);
+    if (count && parts->comms->ops->exchange(begin->comm, transfers, count, stream, err))
+        return -1;
+    for (int i = first; i < last; i++)
+        if (executor->blocks[i].done && parts->ops->record(stream, executor->blocks[i].done))
+            return executor_refused(parts->ops, parts->device, err);
+    return 0;
+}
+
 int executor_run(struct executor *executor, int end, bool evaluate, struct muster_error *err)
 {
     executor->evaluating = evaluate;
     if (!executor->carried && gather_first(executor, err))
         return -1;
     for (int i = 0; i < end; i++) {
+        if (executor->blocks[i].op->stream == STREAM_TRANSFERS) {
+            const int last = group_end(executor->parts.plan, i);
+            if (run_group(executor, i, last, evaluate, err))
+                return -1;
+            i = last - 1;
+            continue;
+        }
         if (is_left_out(executor->blocks[i].op, evaluate)) {
             if (pass_over(executor, &executor->blocks[i], err))
                 return -1;

@@ -22,18 +22,13 @@ GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
 
 /* ---- creation ---- */
 
-/* Between GPUs, transfers of both directions on separate streams may block each other. */
-static int check_transfers(const struct trainer *trainer, const struct comm_ops *comm,
-                           struct muster_error *err)
+static const struct comm_ops *comm_of(const struct trainer *trainer, const struct trainer_options *options)
 {
-    const int stages = trainer->plan.options.mesh.side[SIDE_PIPELINE];
-    if (stages == 1 || strcmp(comm->name, "nccl") != 0)
-        return 0;
-    return error_set(
-        err, MUSTER_E_UNSUPPORTED,
-        "mesh.pipeline %d with NCCL: transfers between stages go through the host's memory alone; use "
-        "training.comm: host",
-        stages);
+    if (options->comm)
+        return options->comm;
+    bool elsewhere = options->local_world_size > 0 && options->local_world_size < options->world_size;
+    const struct comm_ops *host = elsewhere ? comm_node() : comm_shm();
+    return trainer->ops->host_streams ? host : comm_staged(host);
 }
 
 /* Rank 0 runs the plans of all stages together, before anything is allocated: a stage that would wait for
@@ -63,6 +58,7 @@ static int make_plan(struct trainer *trainer, const struct trainer_options *opti
     wanted.kernels = trainer->kernels;
     wanted.rank = options->rank;
     wanted.world_size = options->world_size;
+    wanted.grouped = !options->delay && comm_of(trainer, options)->exchange;
     if (plan_build(trainer->model, &wanted, &trainer->plan, err))
         return -1;
     for (int g = 0; g < trainer->plan.group_count && !trainer->ops->host_memory; g++)
@@ -138,15 +134,6 @@ static int make_arenas(struct trainer *trainer, struct muster_error *err)
 static const char *trainer_key(const struct trainer_options *options)
 {
     return options->key ? options->key : "trainer";
-}
-
-static const struct comm_ops *comm_of(const struct trainer *trainer, const struct trainer_options *options)
-{
-    if (options->comm)
-        return options->comm;
-    bool elsewhere = options->local_world_size > 0 && options->local_world_size < options->world_size;
-    const struct comm_ops *host = elsewhere ? comm_node() : comm_shm();
-    return trainer->ops->host_streams ? host : comm_staged(host);
 }
 
 static int make_comms(struct trainer *trainer, const struct trainer_options *options,
@@ -235,10 +222,9 @@ static int trainer_prepare(struct trainer *trainer, const struct trainer_options
                                           .rank = options->rank,
                                           .size = options->world_size,
                                           .timeout_ns = options->timeout_ns};
-    int failed = open_device(trainer, options, e) ||
-                 program_kernels_check(trainer->model, trainer->kernels, e) ||
-                 make_plan(trainer, options, e) || check_transfers(trainer, comm_of(trainer, options), e) ||
-                 check_memory(trainer, options, e) || make_arenas(trainer, e);
+    int failed =
+        open_device(trainer, options, e) || program_kernels_check(trainer->model, trainer->kernels, e) ||
+        make_plan(trainer, options, e) || check_memory(trainer, options, e) || make_arenas(trainer, e);
     return agree(&meeting, failed, e);
 }
 

@@ -2,8 +2,9 @@
  * goes through memory that they map together. Binary interface: nccl.h 2.28.9.
  *
  * It is stricter than NCCL: what NCCL would hang on or corrupt is an asynchronous error that names both ranks
- * and each rank's call (different count, type, order, kind or root; a collective against a send; two sends
- * that wait for each other), or a refusal of the call (host memory, part overlap, a communicator that is not
+ * and each rank's call (different count, type, order, kind or root; a collective against a send; ranks that
+ * wait for each other in a circle, since a send waits for its receive and a group for all of its operations),
+ * or a refusal of the call (host memory, part overlap, a communicator that is not
  * ready, two threads in one communicator, an operation under way at a split or destroy). Like NCCL inside a
  * node it never notices by itself that a peer has died, and after an error its device work goes on spinning
  * until the communicator is aborted.
@@ -92,6 +93,7 @@ struct fake_member {
     _Atomic(uint64_t) arrived; /* phases of meetings */
     _Atomic(uint64_t) waits;   /* its device's wait: fake_waits_of; 0: nothing */
     _Atomic(uint64_t) looks;   /* how often it has looked for it in vain */
+    _Atomic(uint64_t) open[2]; /* of its sends, receives that are under way and not done: bits of the peers */
     _Atomic(uint64_t) started; /* operations; first communicator only */
     _Atomic(uint64_t) holds;   /* the communicator whose operation its device runs; first communicator only */
     struct fake_signature ring[FAKE_RING];
@@ -198,15 +200,14 @@ bool fake_meet(struct ncclComm *comm, uint64_t waits);
 /* A rank's wait for a peer: since when, counted in the peer's own looks. A peer that gets no processor still
  * stands in a wait that is long over, so that it counts as waiting only when it has looked again. */
 struct fake_patience {
-    int peer; /* + 1; 0: the wait begins */
     int slices;
-    uint64_t looks;
+    uint64_t waits[FAKE_RANKS], looks[FAKE_RANKS]; /* when the wait began, or was looked at last */
 };
-/* Once more in vain: this rank waits in that, for the peer. From time to time fails the communicator if both
- * wait for each other for ever. `patience` is zeroed where something has moved. */
-void fake_wait_in_vain(struct ncclComm *comm, uint64_t waits, int peer, struct fake_patience *patience);
+/* Once more in vain: this rank waits for the peer, among others. From time to time fails the communicator if
+ * ranks wait for each other for ever. `patience` is zeroed where something has moved. */
+void fake_wait_in_vain(struct ncclComm *comm, int peer, struct fake_patience *patience);
 /* A rank's wait as one word; never 0. */
-uint64_t fake_waits_of(int kind, int peer, bool grouped, uint64_t number);
+uint64_t fake_waits_of(int kind, int peer, uint64_t number);
 
 /* ---- fake_nccl_move.c ---- */
 

@@ -327,7 +327,7 @@ static bool do_split(const struct splitting *s, struct ncclComm **made)
 {
     struct ncclComm *parent = s->parent;
     struct fake_member *all_members = parent->shared->members, *me = &all_members[parent->rank];
-    uint64_t waits = fake_waits_of(FAKE_ALL_GATHER, -1, false, 0);
+    uint64_t waits = fake_waits_of(FAKE_ALL_GATHER, -1, 0);
     int members[FAKE_RANKS], rank = 0, fd = -1;
     me->color = s->color;
     me->key = s->key;

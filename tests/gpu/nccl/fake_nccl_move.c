@@ -103,7 +103,7 @@ static void take(const struct pass *p)
 static bool collective(struct ncclComm *comm, const struct fake_op *op)
 {
     const struct fake_signature *s = &op->signature;
-    uint64_t waits = fake_waits_of(s->kind, -1, false, op->number);
+    uint64_t waits = fake_waits_of(s->kind, -1, op->number);
     size_t element = fake_type_size(s->dtype), most = FAKE_SLOT / element;
     size_t total = s->count * (s->kind == FAKE_REDUCE_SCATTER ? (size_t)comm->size : 1);
     if (!agree(comm, op, waits))
@@ -176,6 +176,17 @@ static bool is_next(const struct fake_work *work, int i)
     return true;
 }
 
+/* Which sends and receives are not done. */
+static void publish(const struct fake_work *work, struct fake_member *me)
+{
+    uint64_t open[2] = {0};
+    for (int i = 0; i < work->count; i++)
+        if (fake_is_pair(work->ops[i].signature.kind) && !work->ops[i].done)
+            open[work->ops[i].signature.kind == FAKE_RECV] |= UINT64_C(1) << work->ops[i].signature.root;
+    atomic_store(&me->open[0], open[0]);
+    atomic_store(&me->open[1], open[1]);
+}
+
 /* All sends and receives of the work at once. */
 static bool pairs(struct fake_work *work)
 {
@@ -204,13 +215,14 @@ static bool pairs(struct fake_work *work)
             patience = (struct fake_patience){0};
             continue;
         }
-        uint64_t word =
-            fake_waits_of(waits->signature.kind, waits->signature.root, work->count > 1, waits->number);
-        atomic_store(&me->waits, word);
+        publish(work, me);
+        atomic_store(&me->waits, fake_waits_of(waits->signature.kind, waits->signature.root, waits->number));
         fake_wait_bell(comm->shared, seen);
-        fake_wait_in_vain(comm, word, waits->signature.root, &patience);
+        fake_wait_in_vain(comm, waits->signature.root, &patience);
     }
     atomic_store(&me->waits, 0);
+    atomic_store(&me->open[0], 0);
+    atomic_store(&me->open[1], 0);
     return true;
 }
 

@@ -62,35 +62,71 @@ void fake_wait_bell(struct fake_shared *shared, uint32_t seen)
     (void)futex_wait(word_of(shared), seen, instant_add(clock_now(NULL), 10 * NS_PER_MS), FUTEX_SHARED);
 }
 
-uint64_t fake_waits_of(int kind, int peer, bool grouped, uint64_t number)
+uint64_t fake_waits_of(int kind, int peer, uint64_t number)
 {
-    return number << 24 | (uint64_t)(peer + 1) << 12 | (uint64_t)grouped << 8 | (uint64_t)(kind + 1);
+    return number << 24 | (uint64_t)(peer + 1) << 12 | (uint64_t)(kind + 1);
 }
 
 static int kind_of(uint64_t waits)
 {
     return (int)(waits & 0xff) - 1;
 }
-static bool grouped_in(uint64_t waits)
+
+/* ---- waits for ever ---- */
+
+/* The ranks as they wait now. */
+struct waits {
+    bool waits[FAKE_RANKS]; /* in the same operation as some looks ago */
+    uint64_t word[FAKE_RANKS], open[FAKE_RANKS][2], arrived[FAKE_RANKS];
+};
+
+static void look_around(const struct ncclComm *comm, struct fake_patience *patience, struct waits *w)
 {
-    return waits >> 8 & 1;
-}
-static int peer_of(uint64_t waits)
-{
-    return (int)(waits >> 12 & 0xfff) - 1;
+    for (int rank = 0; rank < comm->size; rank++) {
+        const struct fake_member *member = &comm->shared->members[rank];
+        const uint64_t looks = atomic_load(&member->looks);
+        w->word[rank] = atomic_load(&member->waits);
+        for (int i = 0; i < 2; i++)
+            w->open[rank][i] = atomic_load(&member->open[i]);
+        w->arrived[rank] = atomic_load(&member->arrived);
+        /* the first look may have begun before this rank's wait */
+        w->waits[rank] =
+            w->word[rank] && w->word[rank] == patience->waits[rank] && looks >= patience->looks[rank] + 2;
+        patience->waits[rank] = w->word[rank];
+        patience->looks[rank] = looks;
+    }
 }
 
-/* Whether two ranks wait for each other in operations that never meet. */
-static bool never_meet(uint64_t mine, uint64_t theirs, int me, int them)
+/* A rank of those that wait for ever that this one waits for; -1: none. */
+static int blocked_by(const struct ncclComm *comm, const struct waits *w, int rank)
 {
-    if (!mine || !theirs)
-        return false;
-    if (fake_is_pair(kind_of(mine)) && !fake_is_pair(kind_of(theirs)))
-        return never_meet(theirs, mine, them, me);
-    if (!fake_is_pair(kind_of(mine)))
-        return fake_is_pair(kind_of(theirs)) && peer_of(theirs) == me && !grouped_in(theirs);
-    return kind_of(mine) == kind_of(theirs) && peer_of(mine) == them && peer_of(theirs) == me &&
-           !grouped_in(mine) && !grouped_in(theirs);
+    const bool pair = fake_is_pair(kind_of(w->word[rank]));
+    for (int other = 0; other < comm->size; other++) {
+        if (other == rank || !w->waits[other])
+            continue;
+        const bool there = fake_is_pair(kind_of(w->word[other]));
+        if (!pair && (there || w->arrived[other] < w->arrived[rank]))
+            return other; /* not in this collective */
+        for (int i = 0; pair && i < 2; i++)
+            if (w->open[rank][i] >> other & 1 && !(there && w->open[other][!i] >> rank & 1))
+                return other; /* it has no operation under way that meets this one */
+    }
+    return -1;
+}
+
+/* Ranks that wait for each other for ever: all that wait, but those that wait for none of them. The one that
+ * this rank waits for; -1: this rank does not wait for ever. */
+static int waits_for_ever(const struct ncclComm *comm, struct waits *w)
+{
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int rank = 0; rank < comm->size; rank++)
+            if (w->waits[rank] && blocked_by(comm, w, rank) < 0) {
+                w->waits[rank] = false;
+                changed = true;
+            }
+    }
+    return w->waits[comm->rank] ? blocked_by(comm, w, comm->rank) : -1;
 }
 
 /* With one operation at a time on a device: the peer's device runs an operation of another communicator,
@@ -116,23 +152,19 @@ static void check_order(struct ncclComm *comm, int peer)
     }
 }
 
-void fake_wait_in_vain(struct ncclComm *comm, uint64_t waits, int peer, struct fake_patience *patience)
+void fake_wait_in_vain(struct ncclComm *comm, int peer, struct fake_patience *patience)
 {
     enum { PATIENCE = 30 }; /* slices of 10 ms before anything is looked for: the other may be on its way */
-    struct fake_member *theirs = &comm->shared->members[peer];
-    const uint64_t looks = atomic_load(&theirs->looks);
     atomic_fetch_add(&comm->shared->members[comm->rank].looks, 1);
-    if (patience->peer != peer + 1)
-        *patience = (struct fake_patience){.peer = peer + 1, .looks = looks};
     if (++patience->slices % PATIENCE)
         return;
     check_order(comm, peer);
-    if (looks < patience->looks + 2) /* the first may have begun before this rank's wait */
-        return;
-    const uint64_t peer_waits = atomic_load(&theirs->waits);
-    if (peer != comm->rank && never_meet(waits, peer_waits, comm->rank, peer))
+    struct waits w;
+    look_around(comm, patience, &w);
+    const int other = waits_for_ever(comm, &w);
+    if (other >= 0)
         fake_fail(comm, ncclInvalidUsage, "rank %d waits in %s, rank %d in %s: they never meet", comm->rank,
-                  fake_kind_name(kind_of(waits)), peer, fake_kind_name(kind_of(peer_waits)));
+                  fake_kind_name(kind_of(w.word[comm->rank])), other, fake_kind_name(kind_of(w.word[other])));
 }
 
 bool fake_meet(struct ncclComm *comm, uint64_t waits)
@@ -155,7 +187,7 @@ bool fake_meet(struct ncclComm *comm, uint64_t waits)
                 return false;
         }
         fake_wait_bell(shared, seen);
-        fake_wait_in_vain(comm, waits, peer, &patience);
+        fake_wait_in_vain(comm, peer, &patience);
     }
     atomic_store(&shared->members[comm->rank].waits, 0);
     return !atomic_load(&comm->aborted);

@@ -21,7 +21,7 @@
 #include "proto/base/io.h"
 #include "tests/gpu/sweep/sweep_pair.h"
 
-enum { JOBS = 4, SCHEDULES_MOST = 4096 };
+enum { JOBS = 4, SCHEDULES_MOST = 4096, NOT_QUICK = -1 /* a row that has to be asked for */ };
 
 /* A group a layer; smaller ones would be merged into two groups. */
 #define FOUR "model.layers=4", "model.channels=32"
@@ -35,6 +35,8 @@ static const struct variant {
     {"nccl", "nccl", 5, {FOUR}},
     {"host", "host", 2, {FOUR}},
     {"llama", "nccl", 1, {FOUR, "model.architecture=llama", "training.dtype=bf16"}},
+    {"stages", "nccl", 0, {FOUR, "mesh.pipeline=2", "mesh.schedule=interleaved", "training.dtype=bf16"}},
+    {"staged", "host", NOT_QUICK, {FOUR, "mesh.pipeline=2"}},
     {"fp16",
      "nccl",
      1,
@@ -177,7 +179,8 @@ int main(int argc, char *argv[])
         }
     }
     for (int variant = 0; variant < VARIANTS && argc - graphs == 1; variant++)
-        add_all(variant, variants[variant].shuffled);
+        if (variants[variant].shuffled != NOT_QUICK)
+            add_all(variant, variants[variant].shuffled);
     if (sanitized && *sanitized)
         limit_ns *= 6;
     (void)snprintf(folder, sizeof folder, "/dev/shm/gpu-schedules-XXXXXX");

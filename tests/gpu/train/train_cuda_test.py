@@ -444,6 +444,94 @@ class Faults(Cuda):
             self.assertEqual(self.model(), undisturbed)
 
 
+class Stages(Cuda):
+    """Pipelines: as one rank on the CPU, with NCCL and through the host's memory."""
+
+    comms = ("host",) if ON_GPU else ("nccl", "host")
+    schedules = {"1f1b": (), "gpipe": ("mesh.schedule=gpipe", "training.recompute=except_last"),
+                 "interleaved": ("mesh.schedule=interleaved", "mesh.chunks=2")}
+
+    def stages(self, ranks, *spread, sets=(), comms=None, least=1e-6):
+        for comm in comms or self.comms:
+            with self.subTest(comm=comm, ranks=ranks, spread=spread, sets=sets):
+                self.comm = comm
+                self.same_losses(*self.four, *sets, ranks=ranks, spread=spread, least=least)
+
+    def test_two_stages(self):
+        self.stages(2, "mesh.pipeline=2", "mesh.schedule=interleaved")
+
+    @unittest.skipUnless(FULL, "long")
+    def test_every_schedule(self):
+        table = self.path / "calls.csv"
+        table.write_text("0F0,0F1,0F2,0F3,2F0,2F1,2F2,2F3,2B0,2B1,0B0,2B2,0B1,2B3,0B2,0B3\n"
+                         "1F0,1F1,1F2,1F3,3F0,3B0,3F1,3B1,3F2,1B0,3B2,1B1,3F3,3B3,1B2,1B3\n")
+        for schedule in *self.schedules.values(), (f"mesh.schedule={table}",):
+            self.stages(2, "mesh.pipeline=2", *schedule)
+        self.stages(4, "mesh.pipeline=4")
+        self.stages(3, "mesh.pipeline=3", "mesh.schedule=gpipe")
+        self.stages(2, "mesh.pipeline=2", sets=("training.recompute=all", "training.clip_norm=0"))
+
+    @unittest.skipUnless(FULL, "long")
+    def test_every_strategy_in_a_stage(self):
+        for strategy in "NO_SHARD", "SHARD_OPTIM", "SHARD_GRAD_OP", "FULL_SHARD":
+            for schedule in self.schedules.values():
+                self.stages(4, "mesh.pipeline=2", f"training.strategy={strategy}", *schedule)
+        self.stages(8, "mesh.pipeline=2", "training.strategy=HYBRID_SHARD", "training.replicas=2", sets=("training.global_batch=8",))
+
+    @unittest.skipUnless(FULL, "long")
+    def test_types_and_models(self):
+        for architecture in "gpt2", "llama":  # tied and untied
+            for dtype in self.types.values():
+                self.stages(4, "mesh.pipeline=2", "training.strategy=FULL_SHARD", sets=(f"model.architecture={architecture}", *dtype), least=3e-5 if dtype else 1e-6)
+        self.stages(2, "mesh.pipeline=2", "mesh.schedule=gpipe", sets=("training.dtype=fp16", "training.loss_scale=0", "training.steps=3"), least=3e-5)
+
+    @unittest.skipUnless(FULL, "long")
+    def test_evaluations_and_samples(self):
+        sets = (*self.four, "training.evaluate_every=1", "data.validation_share=0.2", "logging.sample_length=12")
+        wanted = self.learns(*sets, device="cpu")
+        evaluated = [[line["loss"] for line in wanted.lines if "evaluat" in line["kind"]]]
+        for self.comm in self.comms:
+            for schedule in self.schedules.values():
+                found = self.learns(*sets, "mesh.pipeline=2", *schedule, ranks=2)
+                self.assertEqual(*(run.output.split("sample:")[1].split("muster")[0] for run in (wanted, found)))
+                self.assertLess(relative([line["loss"] for line in found.lines if "evaluat" in line["kind"]], evaluated[0]), 1e-5)
+
+    @unittest.skipUnless(FULL, "long")
+    def test_a_checkpoint_goes_to_other_meshes(self):
+        shared = (*self.four, "training.steps=6", "training.schedule=cosine")
+        wanted, control = (self.learns(*shared, *more, device="cpu").losses for more in ((), ("training.micro_batch=4",)))
+        bound = max(1e-6, 3 * relative(control, wanted))
+        for comm in self.comms:
+            for first, second in (("cuda", 2), ("cpu", 1)), (("cpu", 1), ("cuda", 2)), (("cuda", 4), ("cuda", 2)):
+                with self.subTest(comm=comm, first=first, second=second):
+                    self.comm = comm
+                    folder = self.path / f"checkpoints-{comm}-{first}-{second}"
+                    sets = (*shared, f"training.checkpoint_dir={folder}", "training.checkpoint_every=2")
+                    for step, (device, stages) in enumerate((first, second)):
+                        run = self.learns(*sets, f"mesh.pipeline={stages}", device=device, ranks=stages)
+                        for later in sorted(folder.glob("step-*"), key=lambda path: int(path.name.split("-")[1]))[1:]:
+                            subprocess.run(["rm", "-rf", str(later)], check=True)
+                        self.assertEqual("resumed from step 2" in run.output, step == 1)
+                    self.assertLessEqual(relative(run.losses, wanted[2:]), bound)
+
+    @needs_fakes
+    @unittest.skipUnless(FULL, "long")
+    def test_a_death_ends_all_ranks(self):
+        self.comm = "nccl"
+        sets = (*self.four, "mesh.pipeline=2", f"training.output={self.path / 'model'}", "training.checkpoint_every=1")
+        self.learns(*sets, f"training.checkpoint_dir={self.path / 'none'}", ranks=4)
+        undisturbed = self.model()
+        for number in 6, 11, 17, 23:
+            with self.subTest(number=number):
+                (self.path / "model").unlink()
+                died = self.train(*sets, f"training.checkpoint_dir={self.path / 'ends'}-{number}", ranks=4, FAKE_NCCL_DIE=f"1:{number}")
+                self.assertRegex(died.output, r"rank 1 \(pid \d+ on \S+\) was killed by signal 9")
+                self.assertLess(died.seconds, FAULT_LIMIT / 2)
+                again = self.train(*sets, f"training.checkpoint_dir={self.path / 'goes on'}-{number}", ranks=4, launcher=("--max-restarts=1",), FAKE_NCCL_DIE=f"1:{number}")
+                self.assertEqual(again.status, 0, again.output)
+                self.assertEqual(self.model(), undisturbed)
+
+
 @needs_fakes
 class Nccl(Cuda):
     """The same with a device for each rank, and NCCL between them."""
