@@ -1,7 +1,7 @@
 /* Pipelines: the same losses, norms and parameters as one stage, whatever the cut, the strategy inside of a
  * stage, the number of micro-batches and the model: a GPT-2, whose head is tied to the embedding on another
  * stage, a Llama, a page with dropout and a frozen product, and one with running statistics. In double, where
- * only the order of sums differs.
+ * only the order of sums differs. Every other cell has its transfers in groups on one stream, as on GPUs.
  *
  *     train_mesh_test [--full]    some of the cells of each model, or all of them */
 #include "tests/support/cmocka_all.h"
@@ -14,6 +14,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "runtime/comm/comm_internal.h"
 #include "runtime/model/architectures.h"
 #include "runtime/plan/plan_cut.h"
 #include "tests/unit/train/train_harness.h"
@@ -134,10 +135,29 @@ static const struct cell {
     {STRATEGY_FULL_SHARD, MESH(1, 1, 2), 4, false, PIPE_INTERLEAVED, RECOMPUTE_NONE, 2},
 };
 
+/* A group of transfers one by one, in an order that all ranks share. */
+static int one_by_one(struct comm *comm, const struct comm_transfer *transfers, int count,
+                      struct device_stream *stream, struct muster_error *err)
+{
+    for (int from = 0; from < comm->size; from++)
+        for (int to = 0; to < comm->size; to++)
+            for (int i = 0; i < count; i++) {
+                const struct comm_transfer *t = &transfers[i];
+                const int peer = comm->rank == from ? to : from;
+                const enum comm_kind kind = comm->rank == from ? COMM_SEND : COMM_RECV;
+                if ((comm->rank == from || comm->rank == to) && t->op.root == peer && t->op.kind == kind &&
+                    comm_shm()->issue(comm, &t->op, t->send, t->recv, stream, err))
+                    return -1;
+            }
+    return 0;
+}
+
 /* Against the same data side on one stage: what a batch's own mean needs. */
 static void check(struct model *(*create)(const struct training *, struct muster_error *), int most_stages)
 {
     static size_t turn;
+    struct comm_ops in_groups = *comm_shm();
+    in_groups.exchange = one_by_one;
     turn++;
     for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
         const struct cell *cell = &cells[i];
@@ -155,6 +175,7 @@ static void check(struct model *(*create)(const struct training *, struct muster
         run.chunks = cell->chunks;
         run.policy = (struct recompute_options){cell->policy, 0};
         run.mesh = cell->mesh;
+        run.comm = i % 2 ? &in_groups : NULL;
         if (cell->mesh.side[SIDE_PIPELINE] > most_stages || (cell->chunks > 1 && most_stages < 4) ||
             (!full && i % 3 != turn % 3))
             continue;
@@ -167,9 +188,10 @@ static void check(struct model *(*create)(const struct training *, struct muster
                      norms = training_deviation(many.norms, one.norms, STEPS),
                      params = difference(many.params, one.params);
         char text[MESH_TEXT];
-        printf("%s %s, %s, %d micro-batches: losses %.1e, norms %.1e, parameters %.1e\n",
+        printf("%s %s, %s%s, %d micro-batches: losses %.1e, norms %.1e, parameters %.1e\n",
                mesh_text(cell->mesh, text, sizeof text), strategy_name(cell->strategy),
-               pipe_schedule_name(cell->schedule), cell->micro_batches, losses, norms, params);
+               pipe_schedule_name(cell->schedule), i % 2 ? " in groups" : "", cell->micro_batches, losses,
+               norms, params);
         assert_true(one.losses[STEPS - 1] < one.losses[0]);
         assert_true(losses <= 1e-11 && norms <= 1e-10 && params <= 1e-9);
         free(one.params);
@@ -390,21 +412,6 @@ static void single_precision_in_stages(void **state)
     }
 }
 
-/* NCCL's transfers of two directions would run next to each other on a GPU: refused, and not tried. */
-static void nccl_is_refused(void **state)
-{
-    (void)state;
-    struct comm_ops named = *comm_shm();
-    struct training run = training_small();
-    named.name = "nccl";
-    run.steps = 1;
-    run.comm = &named;
-    run.mesh = (struct mesh)MESH(1, 1, 2);
-    assert_int_equal(training_run(&run), 0);
-    run.mesh = (struct mesh)MESH(2, 1, 1);
-    assert_int_not_equal(training_run(&run), 0);
-}
-
 int main(int argc, char **argv)
 {
     full = argc > 1 && !strcmp(argv[1], "--full");
@@ -415,7 +422,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(running_statistics_in_stages),
         cmocka_unit_test(features_in_stages),
         cmocka_unit_test(single_precision_in_stages),
-        cmocka_unit_test(nccl_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
