@@ -120,7 +120,7 @@ static int run_staged(struct comm *comm, const struct comm_call *call, struct mu
 /* ---- a group ---- */
 
 /* A place in an order of all transfers between the ranks. */
-static int64_t place_of(const struct comm *comm, const struct comm_op *op)
+static int64_t staged_place(const struct comm *comm, const struct comm_op *op)
 {
     const int from = op->kind == COMM_SEND ? comm->rank : op->root,
               to = op->kind == COMM_SEND ? op->root : comm->rank;
@@ -137,7 +137,8 @@ static int staged_exchange(struct comm *comm, const struct comm_transfer *transf
         return error_set(err, MUSTER_E_LIMIT, "a group of %d transfers; use 1 to %d", count, COMM_TRANSFERS);
     for (int i = 0; i < count; i++) {
         int at = i;
-        for (; at > 0 && place_of(comm, &transfers[order[at - 1]].op) > place_of(comm, &transfers[i].op);
+        for (; at > 0 &&
+               staged_place(comm, &transfers[order[at - 1]].op) > staged_place(comm, &transfers[i].op);
              at--)
             order[at] = order[at - 1];
         order[at] = i;

@@ -161,7 +161,7 @@ static int enqueue_order(struct launch *l)
 }
 
 /* The call's buffers. Those of a group are used as they are. */
-static int prepare(struct launch *l)
+static int launch_prepare(struct launch *l)
 {
     for (int i = 0; l->group && i < l->count; i++) {
         const struct comm_call call = {
@@ -174,7 +174,7 @@ static int prepare(struct launch *l)
     return l->group ? 0 : nccl_stage_prepare(l->comm, &l->call, &l->buffers, l->err);
 }
 
-static struct nccl_slot *slot_of(const struct launch *l, int i)
+static struct nccl_slot *launch_slot(const struct launch *l, int i)
 {
     return &l->comm->slots[(l->slot + i) % COMM_CALLS];
 }
@@ -182,7 +182,7 @@ static struct nccl_slot *slot_of(const struct launch *l, int i)
 static int record_all(struct launch *l, bool begun)
 {
     for (int i = 0; i < l->count; i++) {
-        const struct nccl_slot *slot = slot_of(l, i);
+        const struct nccl_slot *slot = launch_slot(l, i);
         if (cuda_check(l, cudaEventRecord(begun ? slot->begun : slot->ended, l->stream), "cudaEventRecord"))
             return -1;
     }
@@ -194,13 +194,13 @@ static int enqueue_all(struct launch *l)
     struct nccl_comm *comm = l->comm;
     struct nccl_family *family = comm->family;
     if ((!l->handle && nccl_family_use(family, l->err)) || /* else the device has seen to it */
-        prepare(l) || enqueue_order(l) || record_all(l, true) ||
+        launch_prepare(l) || enqueue_order(l) || record_all(l, true) ||
         (!l->group && nccl_stage_in(comm, &l->call, l->slot, &l->buffers, l->stream, l->err)) ||
         enqueue_nccl(l) ||
         (!l->group && nccl_stage_out(comm, &l->call, l->slot, &l->buffers, l->stream, l->err)) ||
         record_all(l, false))
         return -1;
-    comm->last_ended = slot_of(l, l->count - 1)->ended;
+    comm->last_ended = launch_slot(l, l->count - 1)->ended;
     comm->last_stream = l->stream;
     family->last_comm = comm;
     return 0;

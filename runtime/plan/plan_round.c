@@ -64,20 +64,20 @@ static void emit_rounds(struct plan_builder *b, int last)
     }
 }
 
-static int index_of(const struct plan_builder *b, int call)
+static int round_index(const struct plan_builder *b, int call)
 {
     return b->table->first[b->place.at[SIDE_PIPELINE]] + call;
 }
 
 void plan_rounds_before(struct plan_builder *b, int call)
 {
-    const int index = index_of(b, call);
+    const int index = round_index(b, call);
     emit_rounds(b, b->call_end[index] - pipe_ticks((enum pipe_phase)b->table->calls[index].phase));
 }
 
 void plan_rounds_after(struct plan_builder *b, int call)
 {
-    emit_rounds(b, b->call_end[index_of(b, call)]);
+    emit_rounds(b, b->call_end[round_index(b, call)]);
 }
 
 void plan_last_rounds(struct plan_builder *b)

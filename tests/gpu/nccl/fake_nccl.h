@@ -93,7 +93,7 @@ struct fake_member {
     _Atomic(uint64_t) arrived; /* phases of meetings */
     _Atomic(uint64_t) waits;   /* its device's wait: fake_waits_of; 0: nothing */
     _Atomic(uint64_t) looks;   /* how often it has looked for it in vain */
-    _Atomic(uint64_t) open[2]; /* of its sends, receives that are under way and not done: bits of the peers */
+    _Atomic(uint64_t) open[2]; /* bits of the peers of its sends, and receives, that are not done */
     _Atomic(uint64_t) started; /* operations; first communicator only */
     _Atomic(uint64_t) holds;   /* the communicator whose operation its device runs; first communicator only */
     struct fake_signature ring[FAKE_RING];

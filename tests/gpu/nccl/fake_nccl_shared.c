@@ -97,7 +97,7 @@ static void look_around(const struct ncclComm *comm, struct fake_patience *patie
     }
 }
 
-/* A rank of those that wait for ever that this one waits for; -1: none. */
+/* A waiting rank that this rank waits for; -1: none. */
 static int blocked_by(const struct ncclComm *comm, const struct waits *w, int rank)
 {
     const bool pair = fake_is_pair(kind_of(w->word[rank]));
@@ -114,8 +114,8 @@ static int blocked_by(const struct ncclComm *comm, const struct waits *w, int ra
     return -1;
 }
 
-/* Ranks that wait for each other for ever: all that wait, but those that wait for none of them. The one that
- * this rank waits for; -1: this rank does not wait for ever. */
+/* Ranks wait for each other for ever if each of them waits for another one of them. Returns a rank that this
+ * rank waits for; -1: this rank does not wait for ever. */
 static int waits_for_ever(const struct ncclComm *comm, struct waits *w)
 {
     for (bool changed = true; changed;) {
