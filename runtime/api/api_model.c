@@ -75,7 +75,9 @@ static int find_sizes(const char *architecture, const char *const *settings, str
         result = error_set(
             err, MUSTER_E_INVALID,
             "%s has parameters without sizes: name a folder with config.json, or a file that ends in "
-            ".safetensors or .pth next to the model's keys",
+            ".safetensors or .pth next to the model's keys; a folder of adapters (PEFT) is lora.path, next "
+            "to "
+            "its base",
             architecture);
     files_close(files);
     return result;

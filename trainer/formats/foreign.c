@@ -3,8 +3,10 @@
 
 #include <ctype.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
 
 #define TITAN                                                                                                \
     "mesh.pipeline is its pipeline_parallel_degree, training.strategy and training.replicas its "            \
@@ -42,6 +44,7 @@ static const struct {
      "a configuration of Hydra",
      "let its own program put it together, and give the result"},
     {{"peft_type"}, "adapter_config.json of PEFT", "lora.path is its folder"},
+    {{"_from_model_config"}, "generation_config.json of a model", "model.path is its folder"},
     {{"weight_map"}, "the index of a model's shards", "model.path is its folder"},
     {{"added_tokens[]", "model.type"}, "a tokenizer", "data.tokenizer is its path"},
     {{"tokenizer_class"}, "tokenizer_config.json of a tokenizer", "data.tokenizer is its folder"},
@@ -96,6 +99,32 @@ int foreign_tags(const char *name, const struct tree_node *node, struct muster_e
     for (size_t i = 0; i < node->count; i++)
         if (foreign_tags(name, node->kind == TREE_MAP ? node->entries[i].value : node->items[i], err) < 0)
             return -1;
+    return 0;
+}
+
+/* ---- by names ---- */
+
+/* Files of parameters, next to which a folder's .json files are Hugging Face's. */
+static const struct {
+    const char *file, *what, *advice;
+} by_names[] = {
+    {"model.safetensors", "a model", "model.path, or --model of eval, generate and quantize"},
+    {"model.safetensors.index.json", "a model", "model.path, or --model of eval, generate and quantize"},
+    {"pytorch_model.bin", "a model", "model.path, or --model of eval, generate and quantize"},
+    {"adapter_model.safetensors", "adapters of PEFT", "lora.path, next to model.path of its base"},
+};
+
+int foreign_folder(const char *folder, struct muster_error *err)
+{
+    for (size_t i = 0; i < sizeof by_names / sizeof *by_names; i++) {
+        scope_free char *path = mem_printf("%s/%s", folder, by_names[i].file);
+        if (!path)
+            return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", folder);
+        if (access(path, F_OK) == 0)
+            return error_set(err, MUSTER_E_INVALID,
+                             "%s is a folder of %s, not of configurations: name it by %s", folder,
+                             by_names[i].what, by_names[i].advice);
+    }
     return 0;
 }
 

@@ -206,6 +206,8 @@ static int is_configuration(const struct dirent *entry)
 static int read_folder(struct source *source, const char *path)
 {
     struct dirent **entries = NULL;
+    if (foreign_folder(path, source->assign->err) < 0)
+        return -1;
     const int count = scandir(path, &entries, is_configuration, alphasort);
     int result = 0;
     if (count < 0)

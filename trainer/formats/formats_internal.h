@@ -44,6 +44,8 @@ int foreign_text(const char *name, const char *text, size_t length, struct muste
 int foreign_tags(const char *name, const struct tree_node *node, struct muster_error *err);
 /* Recognises a file by its keys. 0: not recognised; else MUSTER_E_UNSUPPORTED. */
 int foreign_tree(const char *name, const struct tree_node *root, struct muster_error *err);
+/* Not pure: a folder with a model's parameters, or with adapters. */
+int foreign_folder(const char *folder, struct muster_error *err);
 
 /* ---- finish.c: settings that depend on all files: batches, defaults, shares of other values ---- */
 

@@ -583,8 +583,19 @@ static void reads_a_folder(void **state)
     if (!strstr(settings.notes.data, "b.yaml:1:27: training.learning_rate is 0.25, in place of 0.5 from"))
         fail_msg("%s", settings.notes.data);
     formats_free(&settings);
-    static const char *const names[] = {"a.json", "b.yaml", "notes.txt"};
-    for (int i = 0; i < 3; i++) {
+    write_file(folder, "adapter_model.safetensors", "");
+    assert_int_equal(read_files(paths, NULL, NULL, 1, &settings, &err), -1);
+    assert_non_null(
+        strstr(err.text, " is a folder of adapters of PEFT, not of configurations: name it by lora.path"));
+    formats_free(&settings);
+    write_file(folder, "model.safetensors", "");
+    assert_int_equal(read_files(paths, NULL, NULL, 1, &settings, &err), -1);
+    assert_non_null(
+        strstr(err.text, " is a folder of a model, not of configurations: name it by model.path"));
+    formats_free(&settings);
+    static const char *const names[] = {"a.json", "b.yaml", "notes.txt", "adapter_model.safetensors",
+                                        "model.safetensors"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[256];
         (void)snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         assert_int_equal(unlink(path), 0);

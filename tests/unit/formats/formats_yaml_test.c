@@ -199,6 +199,8 @@ static const struct {
     {"PK\3\4 and more", "this is a file of parameters"},
     {"{\"peft_type\": \"LORA\", \"r\": 8}",
      "adapter_config.json of PEFT, which is not read here: lora.path is its folder"},
+    {"{\"_from_model_config\": true, \"eos_token_id\": 2}",
+     "generation_config.json of a model, which is not read here: model.path is its folder"},
     {"{\"metadata\": {}, \"weight_map\": {\"a\": \"b\"}}", "the index of a model's shards"},
     {"{\"version\": \"1.0\", \"added_tokens\": [], \"model\": {\"type\": \"BPE\"}}", "a tokenizer"},
     {"{\"tokenizer_class\": \"GPT2Tokenizer\"}", "tokenizer_config.json"},
