@@ -70,7 +70,7 @@ struct knob {
 #define KNOB_HELP_ROW(offset_, section_)                                                                     \
     {                                                                                                        \
         .name = "help", .letter = 'h', .type = KNOB_BOOL, .offset = (offset_), .section = (section_),        \
-        .help = "print this and exit"                                                                        \
+        .help = "Prints this and exits."                                                                     \
     }
 /* Width of the help text of every program. */
 enum { KNOB_HELP_COLUMNS = 110 };

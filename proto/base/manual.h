@@ -30,7 +30,7 @@ struct manual {
     const char *description; /* a blank line between paragraphs */
     const char *options; /* title of the table's section; a table without sections of its own needs no more */
     const struct knob_table *table; /* NULL: none */
-    struct manual_list lists[2];
+    struct manual_list lists[3];
     const char *see_also; /* "muster(1), muster-train(1)" */
 };
 

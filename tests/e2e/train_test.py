@@ -327,6 +327,19 @@ class Train(unittest.TestCase):
             with open("/dev/full", "w") as full:
                 self.assertEqual(subprocess.run([str(TRAIN), flag], stdout=full).returncode, 1)
 
+    def test_each_command_has_its_own_help(self):
+        options = {command: set(re.findall(r"(?m)^  (?:-h, )?(--[a-z-]+)", self.help_of(*command.split())))
+                   for command in ("", "eval", "generate", "preprocess", "quantize")}
+        self.assertEqual(options["preprocess"], {"--set", "--output", "--help"})
+        for command, own in ("", "--plan"), ("eval", "--task"), ("generate", "--prompt"), ("quantize", "--to"):
+            self.assertEqual([other for other in options if own in options[other]], [command])
+        other = subprocess.run([str(TRAIN), "eval", "--prompt", "x"], capture_output=True, text=True)
+        self.assertEqual((other.returncode, other.stderr), (2, "muster-train: error: --prompt is an option of muster-train generate, "
+                                                               "not of muster-train eval (muster-train --help)\n"))
+
+    def help_of(self, *command):
+        return subprocess.run([str(TRAIN), *command, "--help"], capture_output=True, text=True, check=True).stdout
+
     def test_a_llama_is_trained(self):
         extra = ("--set", "model.architecture=llama", "--set", "model.kv_heads=1", "--set", "model.rope_scaling=linear")
         plan = self.run_program(self.config(), "--plan", "--world-size", 2, *extra)

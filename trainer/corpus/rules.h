@@ -13,27 +13,29 @@
  * limit, the help text */
 #define CORPUS_RULES(X)                                                                                      \
     X(JSON, "max-broken-json", RULE_AT_MOST, "0", 0, 1,                                                      \
-      "drop JSON lines without a text under --text_key; 1 makes an empty document of each, which min-chars " \
-      "drops")                                                                                               \
+      "0 drops JSON lines without a text under --text_key. 1 makes an empty document of each, which "        \
+      "min-chars drops.")                                                                                    \
     X(UTF8, "max-invalid-utf8", RULE_AT_MOST, "0", 0, 1,                                                     \
-      "largest share of bytes that are no UTF-8 (each becomes U+FFFD)")                                      \
-    X(CHARS, "min-chars", RULE_AT_LEAST, "8", 0, 1e9, "least number of characters")                          \
-    X(WORDS, "min-words", RULE_AT_LEAST, "2", 0, 1e9, "least number of words")                               \
+      "Largest share of bytes that are no UTF-8. Each becomes U+FFFD.")                                      \
+    X(CHARS, "min-chars", RULE_AT_LEAST, "8", 0, 1e9, "Least number of characters.")                         \
+    X(WORDS, "min-words", RULE_AT_LEAST, "2", 0, 1e9, "Least number of words.")                              \
     X(LETTERS, "min-letters", RULE_AT_LEAST, "0.5", 0, 1,                                                    \
-      "least share of letters among the characters that are no blanks")                                      \
+      "Least share of letters among the characters that are no blanks.")                                     \
     X(SYMBOLS, "max-symbols", RULE_AT_MOST, "0.25", 0, 1,                                                    \
-      "largest share of symbols (no letter, number or usual punctuation) among the characters that are no "  \
-      "blanks")                                                                                              \
+      "Largest share of symbols (no letter, number or usual punctuation) among the characters that are no "  \
+      "blanks.")                                                                                             \
     X(WORD_LENGTH, "max-word-length", RULE_AT_MOST, "15", 1, 1e6,                                            \
-      "largest mean length of a word in characters")                                                         \
+      "Largest mean length of a word in characters.")                                                        \
     X(LINES, "max-repeated-lines", RULE_AT_MOST, "0.4", 0, 1,                                                \
-      "largest share of characters in repeated lines")                                                       \
-    X(NGRAMS, "max-repeated-ngrams", RULE_AT_MOST, "0.4", 0, 1, "largest share of repeated runs of 4 words") \
-    X(BLOCKED, "max-blocked-words", RULE_AT_MOST, "0", 0, 1e9, "largest number of words of --blocked_words") \
+      "Largest share of characters in repeated lines.")                                                      \
+    X(NGRAMS, "max-repeated-ngrams", RULE_AT_MOST, "0.4", 0, 1,                                              \
+      "Largest share of repeated runs of 4 words.")                                                          \
+    X(BLOCKED, "max-blocked-words", RULE_AT_MOST, "0", 0, 1e9,                                               \
+      "Largest number of words of --blocked_words.")                                                         \
     X(REQUIRED, "min-required-words", RULE_AT_LEAST, "2", 0, 1e9,                                            \
-      "least number of words of --required_words")                                                           \
+      "Least number of words of --required_words, where that is given.")                                     \
     X(LANGUAGE, "min-language", RULE_AT_LEAST, "1", 0, 1,                                                    \
-      "with --languages: 1 drops documents in another language, 0 measures alone")
+      "With --languages: 1 drops documents in another language, 0 measures alone.")
 
 enum rule {
 #define RULE_ENUM(id, name, bound, limit, least, largest, help) RULE_##id,

@@ -13,7 +13,7 @@
 #include "proto/base/io.h"
 #include "runtime/config/train_config_check.h"
 #include "trainer/run/checkpoints.h"
-#include "trainer/run/command.h"
+#include "trainer/run/command/command.h"
 #include "trainer/run/evaluation.h"
 #include "trainer/run/inputs.h"
 #include "trainer/run/observers.h"

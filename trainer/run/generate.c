@@ -8,7 +8,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "runtime/config/train_config_check.h"
-#include "trainer/run/command.h"
+#include "trainer/run/command/command.h"
 #include "trainer/run/inputs.h"
 #include "trainer/run/observers.h"
 #include "trainer/run/results.h"

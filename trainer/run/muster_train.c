@@ -22,7 +22,7 @@
 #include "runtime/include/muster.h"
 #include "trainer/formats/formats.h"
 #include "trainer/formats/stages.h"
-#include "trainer/run/command.h"
+#include "trainer/run/command/command.h"
 #include "trainer/run/observers.h"
 #include "trainer/run/results.h"
 #include "trainer/run/stages.h"

@@ -9,7 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
-#include "trainer/run/command.h"
+#include "trainer/run/command/command.h"
 #include "trainer/run/evaluation.h"
 #include "trainer/run/inputs.h"
 #include "trainer/run/results.h"

@@ -1,8 +1,9 @@
 /* command.h - the command line of muster-train. */
-#ifndef MUSTER_TRAINER_RUN_COMMAND_H
-#define MUSTER_TRAINER_RUN_COMMAND_H
+#ifndef MUSTER_TRAINER_RUN_COMMAND_COMMAND_H
+#define MUSTER_TRAINER_RUN_COMMAND_COMMAND_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "trainer/tasks/tasks.h"
@@ -73,6 +74,30 @@ struct command {
     int64_t nodes, ranks_per_node, memory;
     double link_bytes_s, link_latency_s;
 };
+
+/* ---- the options: command_options.c ---- */
+
+struct command_option {
+    const char *name;
+    const char *value;                                 /* its name in --help; NULL: a switch */
+    const char *help;                                  /* sentences; NULL: --help has no row for it */
+    int (*take)(struct command *command, char *value); /* prints an error and returns -1 */
+    size_t flag;                                       /* position of a switch's bool */
+    unsigned verbs;                                    /* 1 << command_verb that take it; 0: all */
+    unsigned pages;                                    /* 1 << command_verb whose --help has it; 0: verbs */
+    bool any_word;                                     /* the value may begin with a dash */
+    bool file_too;                                     /* a file follows the value */
+};
+extern const struct command_option command_options[]; /* the last has no name */
+
+/* Prints "muster-train: error: ..." and returns -1. */
+int command_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* -1 and an error where a path is an address (s3://...). */
+int command_check_path(const char *option, const char *path);
+int command_add_path(struct command *command, char *path);
+int command_add_override(struct command *command, char *text);
+
+/* ---- the command line: command.c ---- */
 
 /* Reads argv into command. An error is printed to standard error. */
 int command_parse(int argc, char *const argv[], struct command *command);
