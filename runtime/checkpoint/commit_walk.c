@@ -1,5 +1,5 @@
-/* commit_walk.c - see commit_walk.h. */
-#include "runtime/checkpoint/commit_walk.h"
+/* commit_walk.c - see save.h. */
+#include "runtime/checkpoint/save.h"
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"

@@ -2,7 +2,6 @@
  */
 #include "proto/base/guard.h"
 #include "proto/base/thread.h"
-#include "runtime/checkpoint/commit_walk.h"
 #include "runtime/checkpoint/folder.h"
 #include "runtime/checkpoint/local_copy.h"
 #include "runtime/checkpoint/save.h"

@@ -1,6 +1,6 @@
 /* save_thread.c - orders go to the thread by two counts: of jobs ordered and of jobs done.
  */
-#include "runtime/checkpoint/save_thread.h"
+#include "runtime/checkpoint/save.h"
 
 #include "proto/base/thread.h"
 

@@ -7,8 +7,8 @@
 
 #include "proto/base/buffer.h"
 #include "proto/base/text.h"
-#include "runtime/world/heartbeat.h"
 #include "runtime/world/world.h"
+#include "runtime/world/world_internal.h"
 
 /* One line: "fatal TEXT". A launcher that does not read it restarts the job. */
 static void report_it(const struct muster_error *error)

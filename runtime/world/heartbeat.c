@@ -14,7 +14,7 @@
 #include "proto/base/text.h"
 #include "proto/env_names.h"
 #include "runtime/include/muster.h"
-#include "runtime/world/heartbeat.h"
+#include "runtime/world/world_internal.h"
 
 enum { FIGURES_LINE = 500 }; /* the launcher drops a longer one than 512 */
 

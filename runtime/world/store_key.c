@@ -1,5 +1,5 @@
-/* store_key.c - see store_key.h. */
-#include "runtime/world/store_key.h"
+/* store_key.c - see world_internal.h. */
+#include "runtime/world/world_internal.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -19,8 +19,7 @@
 #include "runtime/comm/comm_shm_internal.h"
 #include "runtime/world/agree.h"
 #include "runtime/world/sized.h"
-#include "runtime/world/store_key.h"
-#include "runtime/world/world_comm.h"
+#include "runtime/world/world_internal.h"
 
 #define TIMEOUT_NS (300 * NS_PER_S)
 #define LEAVE_NS   (1 * NS_PER_S)

@@ -1,5 +1,5 @@
-/* world_comm.c - see world_comm.h. */
-#include "runtime/world/world_comm.h"
+/* world_comm.c - see world_internal.h. */
+#include "runtime/world/world_internal.h"
 
 #include <string.h>
 
