@@ -185,7 +185,8 @@ enum activation_kind {
 enum kernels_products {
     KERNELS_OPENBLAS, /* fp32 */
     KERNELS_ONEDNN,   /* fp32 */
-    KERNELS_BF16,     /* products by oneDNN: factors rounded to bf16 */
+    KERNELS_BF16,     /* large products by oneDNN, factors rounded to bf16; the others as KERNELS_AUTO */
+    KERNELS_AUTO,     /* fp32; each product by the library that is faster for its shape (cpu/product.c) */
     KERNELS_PRODUCTS
 };
 
@@ -457,7 +458,8 @@ const struct kernels *kernels_ref_f64(void);
 const struct kernels *kernels_cpu(unsigned isa_mask);
 /* kernels_cpu(-1) with linear_* by a library; its name ends in the library's: "cpu-avx512-onednn". NULL:
  * MUSTER_E_NOT_FOUND without libdnnl, MUSTER_E_UNSUPPORTED where this build has no oneDNN, or the processor
- * no instructions for bf16. Any thread may call it. */
+ * no instructions for bf16. KERNELS_AUTO never fails: it is kernels_cpu(-1) where oneDNN is absent or would
+ * compute without AVX-512. Any thread may call it. */
 const struct kernels *kernels_cpu_by(enum kernels_products by, struct muster_error *err);
 enum { KERNELS_ISA_BASE = 1, KERNELS_ISA_AVX2 = 2, KERNELS_ISA_AVX512 = 4 };
 /* Threads of the kernels that the calling thread runs, itself included; set once, by the compute-stream

@@ -27,6 +27,7 @@ KERNELS_OPERATIONS(CPU_DECLARE)
     KERNELS_DECLARE(linear_backward_weight, CPU(linear_backward_weight##suffix))
 CPU_DECLARE_LINEAR(_onednn)
 CPU_DECLARE_LINEAR(_bf16)
+CPU_DECLARE_LINEAR(_auto)
 #undef CPU_DECLARE_LINEAR
 #define CPU_TEXT2(text) #text
 #define CPU_TEXT(text)  CPU_TEXT2(text)

@@ -1,4 +1,4 @@
-/* linear.c - the dense layer: three products by OpenBLAS or oneDNN, the bias and its gradient.
+/* linear.c - the dense layer: three products (product.h), the bias and its gradient.
  *
  * The bias costs nothing. OpenBLAS always adds its product to the output (where beta is 0 it first clears the
  * output in an extra pass), so the output is filled with the bias and beta is 1. */
@@ -131,3 +131,4 @@ static void linear_backward_weight(void *dweight, void *dbias_, const void *dout
 LINEAR_SLOTS(, KERNELS_OPENBLAS)
 LINEAR_SLOTS(_onednn, KERNELS_ONEDNN)
 LINEAR_SLOTS(_bf16, KERNELS_BF16)
+LINEAR_SLOTS(_auto, KERNELS_AUTO)

@@ -3,6 +3,7 @@
 #include "kernels/cpu/cpu.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "kernels/cpu/onednn/onednn.h"
@@ -10,7 +11,6 @@
 
 #ifdef CPU_HAVE_X86_VARIANTS
 #include <cpuid.h>
-#include <stdbool.h>
 
 /* The levels x86-64-v3 and -v4 by their features: the compiler may use every feature of a level. LZCNT, MOVBE
  * and F16C are read here, because __builtin_cpu_supports has no name for them in every compiler. Whether the
@@ -62,14 +62,22 @@ const struct kernels *kernels_cpu(unsigned isa_mask)
 
 /* ---- tables by library ---- */
 
-static const char *const products_names[KERNELS_PRODUCTS] = {"", "-onednn", "-bf16"};
+/* Of the two libraries neither is ahead on AVX2: product.c. */
+static bool has_avx512(void)
+{
+    return isa_available() & KERNELS_ISA_AVX512;
+}
+
+static const char *const products_names[KERNELS_PRODUCTS] = {"", "-onednn", "-bf16", "-auto"};
 static struct kernels tables_by[KERNELS_PRODUCTS];
-static char names_by[KERNELS_PRODUCTS][32];
+static char names_by[KERNELS_PRODUCTS][32], libraries_text[320];
 static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
 
 static void fill_tables_by(void)
 {
     const struct kernels *table = kernels_cpu(~0u);
+    (void)snprintf(libraries_text, sizeof libraries_text, "%s; %s", kernels_cpu_blas(),
+                   onednn_text()); /* fits */
     for (int by = KERNELS_OPENBLAS + 1; by < KERNELS_PRODUCTS; by++) {
         const struct kernels_linear *linear = &table->linear_by[by];
         tables_by[by] = *table;
@@ -83,7 +91,8 @@ static void fill_tables_by(void)
 
 const struct kernels *kernels_cpu_by(enum kernels_products by, struct muster_error *err)
 {
-    if (by == KERNELS_OPENBLAS)
+    if (by == KERNELS_OPENBLAS ||
+        (by == KERNELS_AUTO && (!has_avx512() || onednn_open(NULL) || !onednn_has_avx512())))
         return kernels_cpu(~0u);
     if (onednn_open(err))
         return NULL;
@@ -100,5 +109,8 @@ const struct kernels *kernels_cpu_by(enum kernels_products by, struct muster_err
 
 const char *kernels_cpu_library(const struct kernels *kernels)
 {
-    return kernels > tables_by && kernels < tables_by + KERNELS_PRODUCTS ? onednn_text() : kernels_cpu_blas();
+    if (kernels == &tables_by[KERNELS_ONEDNN])
+        return onednn_text();
+    return kernels > tables_by && kernels < tables_by + KERNELS_PRODUCTS ? libraries_text
+                                                                         : kernels_cpu_blas();
 }

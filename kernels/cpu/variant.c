@@ -66,5 +66,7 @@ const struct kernels CPU(table) = {
     .linear_by = {[KERNELS_ONEDNN] = {CPU(linear_forward_onednn), CPU(linear_backward_input_onednn),
                                       CPU(linear_backward_weight_onednn)},
                   [KERNELS_BF16] = {CPU(linear_forward_bf16), CPU(linear_backward_input_bf16),
-                                    CPU(linear_backward_weight_bf16)}},
+                                    CPU(linear_backward_weight_bf16)},
+                  [KERNELS_AUTO] = {CPU(linear_forward_auto), CPU(linear_backward_input_auto),
+                                    CPU(linear_backward_weight_auto)}},
 };

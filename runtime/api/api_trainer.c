@@ -138,8 +138,9 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
     options->graphs = c->cuda_graphs;
     options->tf32 = c->matmul_precision == TRAIN_MATMUL_TF32;
     options->products = c->matmul_precision == TRAIN_MATMUL_BF16 ? KERNELS_BF16
+                        : c->products == TRAIN_PRODUCTS_OPENBLAS ? KERNELS_OPENBLAS
                         : c->products == TRAIN_PRODUCTS_ONEDNN   ? KERNELS_ONEDNN
-                                                                 : KERNELS_OPENBLAS;
+                                                                 : KERNELS_AUTO;
     t->threads = options->threads;
     return api_device_find(t, options->local_rank, &t->found, err);
 }

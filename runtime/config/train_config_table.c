@@ -39,7 +39,7 @@ static const char *const shapes[] = {"linear", "cosine", "1-sqrt", NULL}; /* enu
 static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const reduce_dtypes[] = {"dtype", "fp32", "bf16", "fp16", NULL};
 static const char *const matmul_precisions[] = {"fp32", "tf32", "bf16", NULL};       /* TRAIN_MATMUL_... */
-static const char *const products[] = {"openblas", "onednn", NULL};                  /* TRAIN_PRODUCTS_... */
+static const char *const products[] = {"auto", "openblas", "onednn", NULL};          /* TRAIN_PRODUCTS_... */
 static const char *const nonfinite_policies[] = {"skip", "stop", "roll_back", NULL}; /* TRAIN_NONFINITE_... */
 static const char *const architectures[] = {
     "gpt2", "llama", "simple_cnn", "resnet", "text_classifier", "text_encoder", "auto", NULL};

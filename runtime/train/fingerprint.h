@@ -9,7 +9,7 @@
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
 
-enum { FINGERPRINT_TEXT = 96 };
+enum { FINGERPRINT_TEXT = 192 };
 
 /* field, meaning */
 #define FINGERPRINT_NUMBERS(X)                                                                               \

@@ -198,12 +198,13 @@ static int open_device(struct trainer *trainer, const struct trainer_options *op
                          trainer->ops->name);
     if (options->tf32 && trainer->ops->tf32 && trainer->ops->tf32(trainer->device, err))
         return -1;
-    if (options->products != KERNELS_OPENBLAS && !trainer->ops->products)
+    const bool is_free = options->products == KERNELS_OPENBLAS || options->products == KERNELS_AUTO;
+    if (!is_free && !trainer->ops->products)
         return error_set(err, MUSTER_E_UNSUPPORTED,
                          "device %s multiplies by its own library, in fp32 or tf32: leave training.products "
                          "and training.matmul_precision: bf16 out, or train with training.device: cpu",
                          trainer->ops->name);
-    if (options->products != KERNELS_OPENBLAS &&
+    if (options->products != KERNELS_OPENBLAS && trainer->ops->products &&
         trainer->ops->products(trainer->device, options->products, err))
         return -1;
     trainer->kernels = options->kernels ? options->kernels : trainer->ops->kernels(trainer->device);

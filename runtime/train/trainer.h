@@ -27,7 +27,8 @@ struct trainer_options {
     const struct device_ops *device; /* NULL: device_cpu() */
     bool sync_errors;                /* device_ops.sync_errors */
     bool tf32;                       /* device_ops.tf32, where the device has it */
-    enum kernels_products products;  /* device_ops.products; refused where the device has none */
+    enum kernels_products products;  /* device_ops.products; where the device has none, the first and
+                                        KERNELS_AUTO change nothing, and others are refused */
     bool graphs;                     /* executor_parts.graphs; refused where the device has none */
     /* NULL: comm_shm(), but comm_node() if local_world_size shows other nodes, either staged (comm_staged.h)
      * where the host does not reach the device's memory. */

@@ -16,7 +16,7 @@ static pthread_once_t open_once = PTHREAD_ONCE_INIT;
 static struct muster_error open_error;
 static const struct onednn_abi *abi;
 static char text[64];
-static bool bf16;
+static bool avx512, bf16;
 
 static void name_library(void)
 {
@@ -31,6 +31,7 @@ static void name_library(void)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if ((isa & names[i].isa) == names[i].isa)
             name = names[i].name;
+    avx512 = (isa & ONEDNN_ISA_AVX512) == ONEDNN_ISA_AVX512;
     bf16 = (isa & ONEDNN_ISA_BF16) == ONEDNN_ISA_BF16;
     if (bf16 && isa & ~(unsigned)ONEDNN_ISA_BF16 & ONEDNN_ISA_TILES)
         name = "avx512_core_amx";
@@ -60,6 +61,11 @@ int onednn_open(struct muster_error *err)
     if (err)
         *err = open_error;
     return -1;
+}
+
+bool onednn_has_avx512(void)
+{
+    return avx512;
 }
 
 bool onednn_has_bf16(void)

@@ -10,6 +10,8 @@
 /* Loads the library, once a process. MUSTER_E_NOT_FOUND where it is absent, MUSTER_E_UNSUPPORTED where the
  * build had no header of it. */
 int onednn_open(struct muster_error *err);
+/* Whether fp32 products run on AVX-512. After onednn_open. */
+bool onednn_has_avx512(void);
 /* Whether products of bf16 run on instructions of the processor (AVX512-BF16, AMX). After onednn_open. */
 bool onednn_has_bf16(void);
 /* "oneDNN 2.6.3, avx512_core_amx"; static; "" before onednn_open. */

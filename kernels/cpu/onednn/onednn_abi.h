@@ -25,7 +25,7 @@ typedef int onednn_sgemm(char a_transposed, char b_transposed, int64_t rows, int
     X(0x67, "avx512_core_vnni")                                                                              \
     X(0xe7, "avx512_core_bf16")
 /* Bits that AMX adds to bf16, in version 2 (0x3e7) and 3 (0xfef). */
-enum { ONEDNN_ISA_BF16 = 0xe7, ONEDNN_ISA_TILES = 0x200 };
+enum { ONEDNN_ISA_AVX512 = 0x27, ONEDNN_ISA_BF16 = 0xe7, ONEDNN_ISA_TILES = 0x200 };
 
 struct onednn_abi {
     /* Loads the library; once, from one thread. */

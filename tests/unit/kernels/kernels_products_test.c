@@ -1,0 +1,86 @@
+/* kernels_products_test.c - which library multiplies a product of which shape, and in which type. */
+#include "tests/support/cmocka_all.h"
+
+#include <string.h>
+
+#include "tests/unit/kernels/kernels_support.h"
+
+/* out (N,OC) = in (N,C) weight (OC,C)^T, its library where each product chooses its own, and where large ones
+ * are of bf16. */
+static const struct {
+    int N, C, OC;
+    enum kernels_products by, by_bf16;
+} choices[] = {
+    {64, 2048, 64, KERNELS_ONEDNN, KERNELS_BF16},
+    {1, 2048, 1024, KERNELS_ONEDNN, KERNELS_ONEDNN},      /* few rows */
+    {1024, 2048, 16, KERNELS_ONEDNN, KERNELS_BF16},       /* just enough columns */
+    {1024, 2048, 15, KERNELS_OPENBLAS, KERNELS_OPENBLAS}, /* few columns */
+    {20, 1000, 50, KERNELS_OPENBLAS, KERNELS_BF16},       /* 10^6 multiplications */
+    {20, 1001, 50, KERNELS_ONEDNN, KERNELS_BF16},
+    {16, 1000, 32, KERNELS_OPENBLAS, KERNELS_OPENBLAS}, /* below 2^19 */
+};
+
+static bool same_bits(const struct kernels *a, const struct kernels *b, const float *in, const float *weight,
+                      size_t i)
+{
+    const int N = choices[i].N, C = choices[i].C, OC = choices[i].OC;
+    const size_t n = (size_t)N * (size_t)OC;
+    scope_memory float *one = floats_new(n, FILL_UNIT), *other = floats_new(n, FILL_UNIT);
+    a->linear_forward(one, in, weight, NULL, N, C, OC, OC, NULL);
+    b->linear_forward(other, in, weight, NULL, N, C, OC, OC, NULL);
+    return !memcmp(one, other, n * sizeof *one);
+}
+
+static void hold_choices(const struct kernels *k, bool bf16)
+{
+    struct muster_error err = {0};
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        const size_t C = (size_t)choices[i].C;
+        const enum kernels_products by = bf16 ? choices[i].by_bf16 : choices[i].by;
+        const struct kernels *wanted = kernels_cpu_by(by, &err);
+        scope_memory float *in = floats_new((size_t)choices[i].N * C, FILL_UNIT);
+        scope_memory float *weight = floats_new((size_t)choices[i].OC * C, FILL_UNIT);
+        assert_non_null(wanted);
+        computing("%s: N=%d C=%d OC=%d", k->name, choices[i].N, choices[i].C, choices[i].OC);
+        if (by != KERNELS_BF16) { /* whose own table is asked */
+            if (!same_bits(k, wanted, in, weight, i))
+                fail_msg("product %zu of %s is not by %s", i, k->name, wanted->name);
+        } else if (same_bits(k, kernels_cpu_by(KERNELS_AUTO, &err), in, weight, i)) {
+            fail_msg("product %zu of %s is not of bf16", i, k->name);
+        }
+    }
+}
+
+static void the_shape_chooses_the_library(void **state)
+{
+    struct muster_error err = {0};
+    (void)state;
+    const struct kernels *k = kernels_cpu_by(KERNELS_AUTO, &err), *openblas = kernels_cpu(~0u);
+    assert_non_null(k);
+    if (k == openblas)
+        skip_because("no oneDNN with AVX-512 here: all products are OpenBLAS's");
+    assert_non_null(strstr(k->name, "-auto"));
+    assert_non_null(strstr(kernels_cpu_library(k), "OpenBLAS"));
+    assert_non_null(strstr(kernels_cpu_library(k), "; oneDNN"));
+    hold_choices(k, false);
+}
+
+static void small_products_of_bf16_stay_fp32(void **state)
+{
+    struct muster_error err = {0};
+    (void)state;
+    const struct kernels *k = kernels_cpu_by(KERNELS_BF16, &err);
+    if (!k)
+        skip_because("%s", err.text);
+    hold_choices(k, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_shape_chooses_the_library),
+        cmocka_unit_test(small_products_of_bf16_stay_fp32),
+    };
+    kernels_test_begin(1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
