@@ -8,7 +8,8 @@
  * OpenBLAS chooses its own, OPENBLAS_CORETYPE=Haswell holds it to AVX2).
  *
  * Then comes a shape's step: products, the same products without biases, everything else, and the ratio of
- * the whole to the bare products, which is the number that a trainer lives on; then what other models need.
+ * the whole to the bare products, which is the number that a trainer lives on; then what other models need,
+ * and the products by each library (kernels_rates.h).
  */
 #include <inttypes.h>
 #include <math.h>
@@ -17,6 +18,7 @@
 #include <string.h>
 
 #include "benchmarks/support/figures.h"
+#include "benchmarks/support/kernels_rates.h"
 #include "kernels/kernels.h"
 #include "proto/base/clock.h"
 #include "proto/base/text.h"
@@ -493,7 +495,7 @@ static double sgemm_peak(struct bench *b)
     return best;
 }
 
-static void bench_shape(const struct kernels *k, struct shape s)
+static void bench_shape(const struct kernels *k, struct shape s, int threads)
 {
     struct bench b = bench_new(k, s);
     struct totals totals = {0};
@@ -512,6 +514,7 @@ static void bench_shape(const struct kernels *k, struct shape s)
                false);
     report_more(&b, peak);
     bench_destroy(&b);
+    kernels_rates(s.B * s.T, s.C, s.V, threads);
 }
 
 static int usage(void)
@@ -548,7 +551,7 @@ int main(int argc, char **argv)
     printf("%s, %s, %" PRId64 " threads\n", k->name, kernels_cpu_blas(), threads);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         if (strcmp(only, "all") == 0 || strcmp(only, shapes[i].name) == 0) {
-            bench_shape(k, shapes[i]);
+            bench_shape(k, shapes[i], (int)threads);
             found = 1;
         }
     return found ? 0 : usage();

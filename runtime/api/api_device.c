@@ -119,6 +119,19 @@ const char *muster_trainer_device(const struct muster_trainer *t, const char **p
     return t->found.device.ops->name;
 }
 
+const char *muster_trainer_products(const struct muster_trainer *t, const char **library,
+                                    const char **passed_over)
+{
+    const struct device_ops *ops = t->found.device.ops;
+    if (library)
+        *library = ops->host_memory ? kernels_cpu_library(trainer_kernels(t->trainer)) : ops->name;
+    if (passed_over)
+        *passed_over = t->products_not;
+    return t->products == KERNELS_BF16                                            ? "bf16"
+           : t->config.matmul_precision == TRAIN_MATMUL_TF32 && !ops->host_memory ? "tf32"
+                                                                                  : "fp32";
+}
+
 const char *muster_trainer_comm(const struct muster_trainer *t, const char **passed_over)
 {
     if (passed_over)

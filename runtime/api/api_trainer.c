@@ -114,6 +114,29 @@ int64_t muster_trainer_row(const struct muster_trainer *t, int64_t sample)
 
 /* ---- opening and closing ---- */
 
+/* And why training.dtype: bf16 does not multiply in bf16. */
+static enum kernels_products choose_products(struct muster_trainer *t)
+{
+    static const enum kernels_products by[] = {KERNELS_AUTO, KERNELS_OPENBLAS,
+                                               KERNELS_ONEDNN}; /* TRAIN_PRODUCTS_... */
+    const struct train_config *c = &t->config;
+    struct muster_error err = {0};
+    if (c->matmul_precision == TRAIN_MATMUL_BF16)
+        return KERNELS_BF16;
+    if (train_config_dtype(c) != DTYPE_BF16 || !t->found.device.ops->host_memory)
+        return by[c->products];
+    if (c->matmul_precision != TRAIN_MATMUL_AUTO)
+        t->products_not = "training.matmul_precision is set";
+    else if (c->products == TRAIN_PRODUCTS_OPENBLAS)
+        t->products_not = "training.products is openblas";
+    else if (kernels_cpu_by(KERNELS_BF16, &err))
+        return KERNELS_BF16;
+    else
+        t->products_not = err.code == MUSTER_E_NOT_FOUND ? "libdnnl is missing"
+                                                         : "it has neither AVX512-BF16 nor AMX for libdnnl";
+    return by[c->products];
+}
+
 /* Steps that can fail on this rank alone, before any rank waits for another. */
 static int prepare(struct muster_trainer *t, struct muster_world *world, struct muster_model *model,
                    const char *const *settings, struct trainer_options *options, char address[WORLD_ADDRESS],
@@ -137,12 +160,11 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
     options->sync_errors = c->sync_errors;
     options->graphs = c->cuda_graphs;
     options->tf32 = c->matmul_precision == TRAIN_MATMUL_TF32;
-    options->products = c->matmul_precision == TRAIN_MATMUL_BF16 ? KERNELS_BF16
-                        : c->products == TRAIN_PRODUCTS_OPENBLAS ? KERNELS_OPENBLAS
-                        : c->products == TRAIN_PRODUCTS_ONEDNN   ? KERNELS_ONEDNN
-                                                                 : KERNELS_AUTO;
     t->threads = options->threads;
-    return api_device_find(t, options->local_rank, &t->found, err);
+    if (api_device_find(t, options->local_rank, &t->found, err))
+        return -1;
+    options->products = t->products = choose_products(t);
+    return 0;
 }
 
 static int open_trainer(struct muster_trainer *t, struct muster_world *world, struct muster_model *model,

@@ -53,6 +53,8 @@ struct muster_trainer {
     struct pipe_table table; /* from the file of mesh.schedule; zeroed: none */
     struct trainer *trainer;
     struct api_found_device found;
+    enum kernels_products products; /* of this rank */
+    const char *products_not;       /* why products of training.dtype: bf16 are fp32; NULL: they are not */
     struct comm_chosen comm;
     int rank, world_size, threads;
     char *folder; /* folder of Hugging Face that was loaded last; NULL: none */

@@ -263,6 +263,11 @@ MUSTER_API const char *muster_trainer_device(const struct muster_trainer *traine
 /* "host" or "nccl": what moves data between ranks (training.comm), the same on all of them. *passed_over (may
  * be NULL): why a comm of "auto" is not nccl although all ranks compute on GPUs: who lacks what. */
 MUSTER_API const char *muster_trainer_comm(const struct muster_trainer *trainer, const char **passed_over);
+/* "fp32", "tf32" or "bf16": type of the factors of this rank's matrix products (training.matmul_precision).
+ * *library (may be NULL): what multiplies, with version and instruction set. *passed_over (may be NULL): why
+ * training.dtype: bf16 multiplies in fp32 on this CPU; NULL: it does not, or was not asked for. */
+MUSTER_API const char *muster_trainer_products(const struct muster_trainer *trainer, const char **library,
+                                               const char **passed_over);
 /* Seconds that a step takes at the least on this rank: its matrix products and the traffic of optimizer and
  * copies, at rates that are measured now for about 0.5 s, best on all ranks at once; 0 where no layer
  * multiplies, and on GPUs, which are not measured. */

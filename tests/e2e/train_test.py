@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """muster-train from end to end: alone and under `muster run`, good and bad input, bit-identical runs, no files or processes left."""
 import contextlib
+import ctypes.util
 import fcntl
 import json
 import os
@@ -36,6 +37,11 @@ logging: {{sample_length: 40}}
 
 def shared_memory():
     return set(os.listdir("/dev/shm"))
+
+
+def has_products_of_bf16():
+    flags = set(re.findall(r"\w+", pathlib.Path("/proc/cpuinfo").read_text()))
+    return flags & {"avx512_bf16", "amx_bf16"} and ctypes.util.find_library("dnnl")
 
 
 def processes(path):
@@ -397,7 +403,12 @@ class Train(unittest.TestCase):
             set_dtype = ("--set", f"training.dtype={dtype}")
             run = self.run_program(self.config(), *set_dtype, ranks=2)
             self.check_good(run, 30)
-            self.assertIn(f"precision: parameters are kept and gathered in {dtype}, gradients reduced in {dtype}; on CPUs", run.stdout)
+            self.assertIn(f"precision: parameters are kept and gathered in {dtype}, gradients reduced in {dtype}; masters", run.stdout)
+            multiplies = r"factors rounded to bf16, sums in fp32, by .*oneDNN" if dtype == "bf16" and has_products_of_bf16() else "fp32"
+            self.assertRegex(run.stdout, f"\nproducts: {multiplies}")
+            if dtype == "bf16":
+                kept = self.run_program(self.config(), *set_dtype, "--set", "training.matmul_precision=fp32", "--set", "training.steps=1", ranks=2)
+                self.assertIn("products: fp32; bf16 is storage and traffic on this processor, as training.matmul_precision is set", kept.stdout)
             plan = self.run_program(self.config(), "--plan", "--world-size", "2", *set_dtype)
             for kind in ("master", "wide_param", "reduce_slot"):
                 self.assertRegex(plan.stdout, rf"\n  {kind} +\d+")

@@ -72,9 +72,10 @@ static void log_start(struct run *run, struct report *report)
     entry_integer(&entry, "planned_memory", run->progress.planned_bytes);
     entry_number(&entry, "step_flops", run->progress.step_flops);
     entry_number(&entry, "peak_flops", run->progress.peak_flops);
-    const char *passed_over;
-    if (!strcmp(muster_trainer_device(run->trainer, &passed_over), "cpu"))
-        entry_text(&entry, "blas", muster_fit_processor());
+    const char *library;
+    (void)muster_trainer_products(run->trainer, &library, NULL);
+    if (!strcmp(muster_trainer_device(run->trainer, NULL), "cpu"))
+        entry_text(&entry, "blas", library);
     report_add(report, &entry);
     scope_buffer settings = {0};
     if (!settings_text(c, &settings) && settings.data)

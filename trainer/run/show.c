@@ -104,11 +104,17 @@ static int open_show(struct run *run, struct muster_error *err)
         printf("model.path's config.json has a dropout of %g, which is not applied\n", state.dropout);
     const enum dtype moves = train_config_dtype(c), reduces = train_config_reduce_dtype(c);
     if (moves != DTYPE_F32 || reduces != DTYPE_F32)
-        printf("precision: parameters are kept and gathered in %s, gradients reduced in %s; on CPUs that is "
-               "storage and traffic: arithmetic, masters and optimizer state are %s\n",
+        printf("precision: parameters are kept and gathered in %s, gradients reduced in %s; masters and "
+               "optimizer state are %s\n",
                precision_name(moves), precision_name(reduces), precision_name(DTYPE_F32));
-    if (c->matmul_precision == TRAIN_MATMUL_BF16)
-        printf("products: factors rounded to bf16, sums in %s\n", precision_name(DTYPE_F32));
+    const char *library, *multiplies = muster_trainer_products(run->trainer, &library, &passed_over);
+    if (passed_over)
+        printf("products: %s; bf16 is storage and traffic on this processor, as %s\n", multiplies,
+               passed_over);
+    else if (!strcmp(multiplies, "bf16"))
+        printf("products: factors rounded to bf16, sums in fp32, by %s\n", library);
+    else if (moves != DTYPE_F32 || reduces != DTYPE_F32)
+        printf("products: %s\n", multiplies);
     const long long rows = state.micro_batches * c->micro_batch * batch.ranks;
     if (inputs_classify(run->inputs))
         printf("batch: %lld %s a step", (long long)c->global_batch, inputs_unit(run->inputs));
