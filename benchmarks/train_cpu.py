@@ -1,7 +1,7 @@
 """A GPT-2 124M optimizer step on CPU: muster against its own matrix products alone, PyTorch and JAX.
 
     python3 benchmarks/train_cpu.py --build BUILD_DIR [--rounds N] [--threads N] [--tokens 256,1024] [--peers eager,compile,jax]
-                                    [--matmul fp32|onednn|bf16]
+                                    [--matmul fp32|openblas|onednn|bf16]
                                     [--keep-environment] [--torch-python PYTHON] [--jax-python PYTHON]
 
 For 256 and 1,024 tokens (4 sequences of 64 and of 256): in every round one step of muster's trainer, its products alone
@@ -35,7 +35,7 @@ CHOOSING = re.compile("(OPENBLAS|GOTO|MKL|NVPL|BLIS|OMP|GOMP|KMP|ATEN|TORCH|TORC
 PAUSE = 0.5  # seconds: threads of the peer before stop to spin
 LOSS_BOUND = 1e-4  # relative: float in another order, over the rounds of a benchmark
 BF16_BOUND = 1e-2  # the same of factors in bf16
-MATMULS = {"fp32": "fp32", "onednn": "fp32 by oneDNN", "bf16": "products of bf16"}
+MATMULS = {"fp32": "fp32", "openblas": "fp32 by OpenBLAS", "onednn": "fp32 by oneDNN", "bf16": "products of bf16"}
 
 
 def arguments():

@@ -1,7 +1,8 @@
 /* train_step - steps of GPT-2 124M; on the CPU in turns with its own matrix products alone, in one process.
  *
  *     train_step [--batch 4] [--positions 64] [--threads 2] [--layers 12] [--weights PATH]
- *                [--device cpu|cuda] [--matmul fp32|onednn|tf32|bf16] [--graphs 0|1] [--recompute 0|1]
+ *                [--device cpu|cuda] [--matmul fp32|openblas|onednn|tf32|bf16] [--graphs 0|1] [--recompute
+ * 0|1]
  *
  * Writes its initial parameters to PATH, if there is one, prints a line about the code that it uses, then
  * reads lines from stdin and answers each with "STEP_NS PRODUCTS_NS LOSS": first a whole optimizer step of
@@ -26,7 +27,7 @@ struct settings {
     int batch, positions, threads, layers, graphs, recompute;
     const char *weights; /* NULL: not written */
     const char *device;  /* "cpu", "cuda" */
-    const char *matmul;  /* "fp32", "tf32"; on CPUs "onednn" (fp32 by oneDNN) and "bf16" */
+    const char *matmul;  /* "fp32", "tf32"; on CPUs "openblas", "onednn" (fp32 by these alone) and "bf16" */
 };
 
 /* One product's arrays: in (N,C), weight (OC,C), out (N,OC) and the three gradients in their places. */
@@ -145,9 +146,10 @@ static struct trainer *make_trainer(const struct model *model, const struct sett
                  .recompute = {.kind = s->recompute ? RECOMPUTE_ALL : RECOMPUTE_NONE}},
         .device = chosen.ops,
         .tf32 = !strcmp(s->matmul, "tf32"),
-        .products = !strcmp(s->matmul, "bf16")     ? KERNELS_BF16
-                    : !strcmp(s->matmul, "onednn") ? KERNELS_ONEDNN
-                                                   : KERNELS_OPENBLAS,
+        .products = !strcmp(s->matmul, "bf16")       ? KERNELS_BF16
+                    : !strcmp(s->matmul, "onednn")   ? KERNELS_ONEDNN
+                    : !strcmp(s->matmul, "openblas") ? KERNELS_OPENBLAS
+                                                     : KERNELS_AUTO,
         .graphs = s->graphs,
         .world_size = 1,
         .threads = s->threads,
@@ -254,7 +256,8 @@ int main(int argc, char **argv)
     if (read_settings(argc, argv, &s)) {
         fprintf(stderr,
                 "usage: train_step [--batch N] [--positions N] [--threads N] [--layers N] [--weights PATH]"
-                " [--device cpu|cuda] [--matmul fp32|onednn|tf32|bf16] [--graphs 0|1] [--recompute 0|1] < "
+                " [--device cpu|cuda] [--matmul fp32|openblas|onednn|tf32|bf16] [--graphs 0|1] [--recompute "
+                "0|1] < "
                 "lines\n");
         return 2;
     }
