@@ -10,7 +10,6 @@
 #include "runtime/calibrate/calibrate.h"
 #include "runtime/config/train_settings.h"
 #include "runtime/device/host_threads.h"
-#include "runtime/plan/plan_advice.h"
 #include "runtime/plan/plan_stages.h"
 #include "runtime/world/sized.h"
 

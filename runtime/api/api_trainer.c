@@ -13,7 +13,6 @@
 #include "runtime/config/train_settings.h"
 #include "runtime/device/host_threads.h"
 #include "runtime/model/program_internal.h"
-#include "runtime/plan/plan_advice.h"
 #include "runtime/world/agree.h"
 #include "runtime/world/world.h"
 

@@ -490,4 +490,15 @@ int plan_summary(const struct model *model, const struct plan *plan, struct buff
 /* One JSON object; its schema is in README.md. */
 int plan_json(const struct model *model, const struct plan *plan, struct buffer *out);
 
+/* ---- plan_advice.c: whether a plan fits into memory, and the changes of settings that would make it fit
+ * ---- */
+
+int64_t plan_bytes(const struct plan *plan); /* bytes that a rank allocates in all memory classes */
+
+/* 0 if the plan needs at most `limit` bytes, else MUSTER_E_LIMIT with both sizes, `limit_is` ("is the memory
+ * limit") and three changes of settings. Each change was planned and makes the plan fit; the three cost the
+ * least time, by prediction. */
+int plan_fits(const struct model *model, const struct plan *plan, int64_t limit, const char *limit_is,
+              struct muster_error *err);
+
 #endif

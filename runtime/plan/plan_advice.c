@@ -1,5 +1,5 @@
-/* plan_advice.c - see plan_advice.h. Changes are tried one by one and in pairs, each by planning it. */
-#include "runtime/plan/plan_advice.h"
+/* plan_advice.c - see plan.h. Changes are tried one by one and in pairs, each by planning it. */
+#include "runtime/plan/plan.h"
 
 #include <math.h>
 #include <stdio.h>

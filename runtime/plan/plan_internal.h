@@ -1,10 +1,10 @@
 /* plan_internal.h - shared by the parts of plan_build; included by plan_*.c and the tests' plan_check only.
  *
- * Order of work: plan_build (plan.c) checks the options and runs the phases of its table. plan_group.c cuts
- * parameters into groups. plan_steps.c lists the layer calls of this stage in order. plan_gather.c decides
- * which group is gathered into which slot, and when. plan_schedule.c walks the steps and emits operations;
- * plan_reduce.c and plan_edge.c emit the operations before and after a step. plan_carry.c joins one step to
- * the next. plan_memory.c places the buffers.
+ * Order of work: plan_options.c checks the options. plan_build (plan.c) runs the phases of its table.
+ * plan_group.c cuts parameters into groups. plan_steps.c lists the layer calls of this stage in order.
+ * plan_gather.c decides which group is gathered into which slot, and when. plan_schedule.c walks the steps
+ * and emits operations; plan_reduce.c and plan_edge.c emit the operations before and after a step.
+ * plan_carry.c joins one step to the next. plan_memory.c places the buffers.
  *
  * A failure stays in the builder (`failed`), and plan_build looks at it after each phase: the functions below
  * return no status. Operations emitted after a failure, in the same phase, are dropped.
@@ -15,6 +15,13 @@
 #define MUSTER_RUNTIME_PLAN_PLAN_INTERNAL_H
 
 #include "runtime/plan/plan.h"
+
+/* ---- options ---- */
+
+/* Errors name the setting and the values that work. */
+int plan_check_options(const struct model *model, const struct plan_options *options,
+                       struct muster_error *err);
+bool plan_is_narrow(enum dtype dtype);
 
 /* ---- buffers that an operation touches ---- */
 

@@ -12,7 +12,6 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
-#include "runtime/plan/plan_advice.h"
 #include "runtime/plan/plan_cut.h"
 #include "runtime/plan/plan_stages.h"
 

@@ -12,7 +12,6 @@
 #include "runtime/comm/comm_staged.h"
 #include "runtime/device/host_memory.h"
 #include "runtime/model/program.h"
-#include "runtime/plan/plan_advice.h"
 #include "runtime/plan/plan_stages.h"
 #include "runtime/train/comm_table.h"
 #include "runtime/train/trainer_state.h"

@@ -47,7 +47,7 @@ TABLE = (
       "launcher_local_run_test")),
     (("runtime/plan/mesh.c", "runtime/plan/model.c", "runtime/plan/plan.c", "runtime/plan/plan_access.c", "runtime/plan/plan_edge.c",
       "runtime/plan/plan_emit.c", "runtime/plan/plan_gather.c", "runtime/plan/plan_group.c", "runtime/plan/plan_memory.c",
-      "runtime/plan/plan_reduce.c", "runtime/plan/plan_schedule.c", "runtime/plan/plan_steps.c", "runtime/plan/plan_update.c"), PLAN),
+      "runtime/plan/plan_options.c", "runtime/plan/plan_reduce.c", "runtime/plan/plan_schedule.c", "runtime/plan/plan_steps.c", "runtime/plan/plan_update.c"), PLAN),
     (("runtime/nccl/decide/decide*.c", "runtime/nccl/decide/policy.c"), DECIDE),
     (("runtime/nccl/describe/pci.c", "runtime/nccl/describe/topology.c"), ("nccl_pci_test", "nccl_topology_test", "nccl_random_test")),
     (("runtime/train/lr.c",), ("train_lr_test",)),

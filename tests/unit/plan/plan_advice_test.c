@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "proto/base/guard.h"
-#include "runtime/plan/plan_advice.h"
+#include "runtime/plan/plan.h"
 #include "runtime/plan/plan_cost.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/plan_models.h"
