@@ -1,4 +1,4 @@
-/* plan_options.c - refuses options that no plan can have, and says which to change. */
+/* plan_options.c - refuses options that no plan can have; the error names the setting to change. */
 #include "proto/base/error.h"
 #include "runtime/plan/plan_internal.h"
 

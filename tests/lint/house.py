@@ -11,6 +11,9 @@ Prints one row for each top folder (with --folders one for each folder below, to
               "<8" counts functions of under 8 lines
   one client  private headers that exactly one file includes other than the .c of the same name; headers of include/ are public
   clients in the folder   headers whose only client is a file of the header's own folder
+Passes over "<8" in launcher/, trainer/ and runtime/ inlined little: nearly all that are left name a condition or a formula (is_callable,
+luma, ranges_meet) whose line at its call would need a comment. Of the headers with one client half are another folder's interface, and
+others have a unit test of their own.
 --once and --one-client list these functions and headers of the files whose path begins with PREFIX, with the client.
 """
 import argparse

@@ -10,12 +10,6 @@
 
 enum { COMMENT_COLUMN = 44 };
 
-/* The name without its section. */
-static const char *leaf(const struct knob *knob)
-{
-    return knob->name + strlen(knob->section) + 1;
-}
-
 /* The value in YAML's flow style, which is JSON; numbers with every digit. */
 static int print_value(const struct knob *knob, const struct train_config *config, struct buffer *out)
 {
@@ -58,7 +52,8 @@ static int print_row(const struct formats_settings *settings, size_t row, struct
     const char *text = value.data ? value.data : "\"\"";
     /* null and [] stand for a value that is not set */
     const bool empty = !strcmp(text, "null") || !strcmp(text, "[]");
-    buffer_printf(out, "  %s%s: %s", is_default(settings, row) || empty ? "# " : "", leaf(knob), text);
+    buffer_printf(out, "  %s%s: %s", is_default(settings, row) || empty ? "# " : "",
+                  knob->name + strlen(knob->section) + 1, text);
     const size_t width = out->length - begin;
     const int pad = width < COMMENT_COLUMN ? (int)(COMMENT_COLUMN - width) : 1;
     return buffer_printf(out, "%*s# %s\n", pad, "", source_of(settings, row));
@@ -92,11 +87,6 @@ static int print_yaml(const struct formats_settings *settings, struct buffer *ou
     return 0;
 }
 
-static const char *kind_of(const struct formats_settings *settings, size_t row)
-{
-    return knob_source_name((enum knob_source)settings->config.sources[row]);
-}
-
 static int print_json(const struct formats_settings *settings, struct buffer *out)
 {
     const struct knob_table *table = train_config_table();
@@ -106,7 +96,8 @@ static int print_json(const struct formats_settings *settings, struct buffer *ou
         if (knob->type == KNOB_DOUBLE ? print_value(knob, &settings->config, out)
                                       : knob_format_json(knob, &settings->config, out))
             return -1;
-        buffer_printf(out, ", \"from\": \"%s\", \"source\": ", kind_of(settings, i));
+        buffer_printf(out, ", \"from\": \"%s\", \"source\": ",
+                      knob_source_name((enum knob_source)settings->config.sources[i]));
         buffer_json_string(out, source_of(settings, i));
         buffer_text(out, "}");
     }

@@ -90,7 +90,7 @@ static unsigned pages_of(const struct command_option *option)
 }
 
 /* "--to DIR", "-h, --help"; in fresh memory. */
-static char *name_of(const struct command_option *option)
+static char *option_name(const struct command_option *option)
 {
     return mem_printf("%s%s%s%s", strcmp(option->name, "--help") != 0 ? "" : "-h, ", option->name,
                       option->value ? " " : "", option->value ? option->value : "");
@@ -115,7 +115,7 @@ static int print_help(enum command_verb verb, struct buffer *out)
         put_row(commands[i].name, commands[i].meaning, out);
     buffer_text(out, "\nOptions:\n");
     for (const struct command_option *option = command_options; option->name; option++) {
-        scope_free char *name = pages_of(option) & 1U << verb ? name_of(option) : NULL;
+        scope_free char *name = pages_of(option) & 1U << verb ? option_name(option) : NULL;
         if (name)
             put_row(name, option->help, out);
     }
@@ -140,7 +140,7 @@ static int print_man(struct buffer *out)
     if (!version)
         return -1;
     for (const struct command_option *option = command_options; option->name && count < ROW_LIMIT; option++)
-        if (option->help && (options[count].name = name_of(option)))
+        if (option->help && (options[count].name = option_name(option)))
             options[count++].meaning = option->help;
     const struct manual manual = {.page = "muster-train",
                                   .version = version,
@@ -249,20 +249,15 @@ static int fail_prepare(const struct muster_error *err)
     return exit_code_of_error(err->code);
 }
 
-/* Tables of some 30 MB come and go. After the first is freed the allocator keeps such sizes in its heap. The
- * next table, a little larger, finds no room there: two or three of them stay. */
-static void return_large_blocks(void)
-{
-    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20); /* else more memory is used */
-}
-
 int prepare_command(int argc, char *const argv[])
 {
     const struct log_sink log = {.write = print_prepare_line, .threshold = LOG_LEVEL_INFO};
     struct corpus_settings settings = {0};
     struct muster_error err = {0};
     int code = EXIT_CODE_OK;
-    return_large_blocks();
+    /* Tables of some 30 MB come and go. After the first is freed the allocator keeps such sizes in its heap.
+     * The next table, a little larger, finds no room there: two or three of them stay. */
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20); /* else more memory is used */
     if (futex_check(&err) < 0 || corpus_settings_parse(&settings, argc, argv, &err) < 0)
         code = fail_prepare(&err);
     else if (settings.help)
