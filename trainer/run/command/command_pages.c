@@ -64,7 +64,7 @@ static const struct manual_row commands[] = {
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
-/* Of the commands; the first is the training's. */
+/* Usage and description of each command; the training comes first. */
 static const struct {
     const char *usage, *description;
 } pages[COMMAND_VERBS] = {
