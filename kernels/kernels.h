@@ -64,8 +64,7 @@ struct attention {
     int B, T, heads, kv_heads, head_size;
     int causal; /* not 0: position t sees positions 0..t, else all */
     int64_t q_row, k_row, v_row;
-    int window; /* of causal attention: position t sees its own and the window - 1 before it; 0: all before it
-                 */
+    int window; /* position t sees its own and at most window - 1 on each side that it sees; 0: all of them */
     double scale; /* factor of q.k; 0: 1/sqrt(head_size) */
     double cap;   /* scores become cap tanh(score / cap) before the softmax; 0: they stay as they are */
     /* (B), each 0..T: positions at and beyond a sequence's length are not seen, their out and lse are 0 and
@@ -246,8 +245,8 @@ struct kernels {
     void (*rows_add)(void *to, int64_t first, int64_t count, int64_t at, const void *rows,
                      const int32_t *index, int N, int T, int C, void *stream);
 
-    /* out (N,C) = (in - mean)*rstd*weight + bias, rstd = 1/sqrt(var + epsilon); mean, rstd (N) are saved for
-     * backward */
+    /* out (N,C) = (in - mean)*rstd*weight + bias, rstd = 1/sqrt(var + epsilon); bias NULL: none; mean, rstd
+     * (N) are saved for backward */
     void (*layernorm_forward)(void *out, void *mean, void *rstd, const void *in, const void *weight,
                               const void *bias, int N, int C, double epsilon, void *stream);
     /* din (N,C) = beta_in*din + ...; dweight, dbias (C) = beta*... + ...; any of them NULL: skipped; work:

@@ -87,9 +87,9 @@ struct head {
 };
 
 /* The queries of a tile, and the keys from `start` on that at least one query sees. Of these, lane l sees
- * keys from[l] to diagonal + l. */
+ * keys from[l] to diagonal + l. Queries of the tiles before it see the first `old` of them. */
 struct tile {
-    int first, count, start, keys, diagonal;
+    int first, count, start, keys, diagonal, old;
     int from[ATTENTION_QUERIES];
 };
 
@@ -100,12 +100,25 @@ static int first_key(const struct head *h, int t)
     return h->positions && from < t - h->positions[t] ? t - h->positions[t] : from;
 }
 
+/* The end of the keys that queries below `first` see. */
+static int keys_end(const struct head *h, int first)
+{
+    const bool limited = h->window > 0 && h->T - first >= h->window;
+    return first == 0 ? 0 : h->causal ? first : limited ? first - 1 + h->window : h->T;
+}
+
 static struct tile tile_of(const struct head *h, int first)
 {
     int count = h->T - first < ATTENTION_QUERIES ? h->T - first : ATTENTION_QUERIES;
-    int end = h->causal ? first + count : h->T;
-    int start = first_key(h, first);
-    struct tile t = {first, count, start, end - start, h->causal ? first - start : end, {0}};
+    const int end = keys_end(h, first + count), start = first_key(h, first);
+    const int after =
+        h->causal || h->window == 0 ? 0 : h->window - 1; /* keys after its own that a query sees */
+    struct tile t = {.first = first,
+                     .count = count,
+                     .start = start,
+                     .keys = end - start,
+                     .diagonal = h->causal || h->window > 0 ? first - start + after : end,
+                     .old = first > 0 ? keys_end(h, first) - start : 0};
     for (int lane = 1; lane < count; lane++)
         t.from[lane] = first_key(h, first + lane) - start;
     return t;
@@ -287,12 +300,9 @@ static ATTENTION_APART void backward_tile(const struct head *h, int first)
     } else {
         backward_lanes(h->scores, h->dscores, lse, D, &t, h->scale);
     }
-    /* Tiles go up: before this one, the keys in front of the diagonal have contributions, or all keys where
-     * every query sees them. */
-    int old = h->causal ? first - t.start : first > 0 ? t.keys : 0;
     float *dk = h->dk + (size_t)t.start * h->dk_row, *dv = h->dv + (size_t)t.start * h->dv_row;
-    add_to_keys(dv, h->dv_row, h->scores, dout, h->out_row, h->add_v ? t.keys : old, &t, h->HS);
-    add_to_keys(dk, h->dk_row, h->dscores, q, h->q_row, h->add_k ? t.keys : old, &t, h->HS);
+    add_to_keys(dv, h->dv_row, h->scores, dout, h->out_row, h->add_v ? t.keys : t.old, &t, h->HS);
+    add_to_keys(dk, h->dk_row, h->dscores, q, h->q_row, h->add_k ? t.keys : t.old, &t, h->HS);
     tile_product(h->dq + (size_t)first * h->q_row, h->q_row,
                  (struct tile_a){h->dscores, 1, ATTENTION_QUERIES}, keys, row, t.count, h->HS, t.keys,
                  h->add_q);
@@ -333,7 +343,7 @@ static struct head head_at(const struct call *c, int b, int h, float *slot)
                       .T = a->lengths ? a->lengths[b] : a->T,
                       .HS = a->head_size,
                       .causal = a->causal,
-                      .window = a->causal ? a->window : 0,
+                      .window = a->window < a->T ? a->window : 0, /* all are within a longer one */
                       .cap = (float)a->cap,
                       .scale = a->scale != 0 ? (float)a->scale : 1.0f / sqrtf((float)a->head_size)};
     size_t out = row * out_row + (size_t)h * HS, statistics = ((size_t)b * a->heads + (size_t)h) * T;

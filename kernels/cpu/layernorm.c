@@ -33,8 +33,13 @@ void CPU(layernorm_forward)(void *out_, void *mean_, void *rstd_, const void *in
         for (int c = 0; c < C; c++)
             squares += (x[c] - m) * (x[c] - m);
         float r = 1.0f / sqrtf(squares / (float)C + small);
-        for (int c = 0; c < C; c++)
-            y[c] = (x[c] - m) * r * weight[c] + bias[c];
+        if (bias) {
+            for (int c = 0; c < C; c++)
+                y[c] = (x[c] - m) * r * weight[c] + bias[c];
+        } else {
+            for (int c = 0; c < C; c++)
+                y[c] = (x[c] - m) * r * weight[c];
+        }
         mean[n] = m;
         rstd[n] = r;
     }

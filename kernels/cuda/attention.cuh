@@ -58,12 +58,22 @@ static __device__ inline int attention_from(const struct attention_call *c, int 
 static __device__ inline bool attention_sees(const struct attention_call *c, int from, int query, int key,
                                              int length)
 {
-    return query < length && key < length && (!c->causal || key <= query) && key >= from;
+    return query < length && key < length && (!c->causal || key <= query) && key >= from &&
+           (c->window == 0 || key - query < c->window);
 }
 /* The first key that a tile of queries from `first` on may see, at a tile's begin. */
 static __device__ inline int attention_start(const struct attention_call *c, int b, int first)
 {
     return attention_from(c, b, first) / TILE * TILE;
+}
+/* The end of the keys that one of `rows` queries from `first` on sees in a sequence of `length`. */
+static __device__ inline int attention_end(const struct attention_call *c, int first, int rows, int length)
+{
+    if (rows == 0)
+        return 0;
+    if (c->causal)
+        return first + rows;
+    return c->window > 0 && length - first >= c->window + rows ? first + rows - 1 + c->window : length;
 }
 /* A score after the scale and the cap, and the slope of the cap there. */
 static __device__ inline float attention_score(const struct attention_call *c, float product)

@@ -98,7 +98,7 @@ static __global__ void __launch_bounds__(THREADS)
         float dk_sum[PAIR][RESULTS] = {}, dv_sum[PAIR][RESULTS] = {};
         int end = item.rows == 0 ? 0 : item.length;
         for (int head = item.head * group; head < (item.head + 1) * group; head++)
-            for (int query = c->causal ? item.first : 0;
+            for (int query = c->causal ? item.first : attention_start(c, item.b, item.first);
                  query < end && attention_from(c, item.b, query) < item.first + item.rows; query += TILE)
                 add_queries(dk_sum, dv_sum, shared, c, &item, D, head, query);
         store(dk, c->k_row, dk_sum, beta_k, c, &item);
@@ -116,7 +116,7 @@ static __global__ void __launch_bounds__(THREADS)
         struct query_statistics statistics = statistics_of(c, D, item.b, item.head);
         int64_t at = (int64_t)item.head * c->HS;
         int64_t kv = (int64_t)(item.head / (c->heads / c->kv_heads)) * c->HS;
-        int keys = item.rows == 0 ? 0 : c->causal ? item.first + item.rows : item.length;
+        int keys = attention_end(c, item.first, item.rows, item.length);
         float sum[PAIR][RESULTS] = {};
         struct attention_rows q = rows_at(c->q, c->q_row, c->T, item.b, item.first, item.length, at);
         struct attention_rows dout = rows_at(c->dout, c->out_row, c->T, item.b, item.first, item.length, at);

@@ -45,7 +45,7 @@ static inline int attention_call_make(struct attention_call *call, const char *o
     call->kv_heads = a->kv_heads;
     call->HS = a->head_size;
     call->causal = a->causal;
-    call->window = a->causal ? a->window : 0;
+    call->window = a->window < a->T ? a->window : 0; /* all are within a longer one */
     call->cap = (float)a->cap;
     call->scale = a->scale != 0 ? (float)a->scale : 1.0f / sqrtf((float)a->head_size);
     call->vectors = a->head_size % 4 == 0 && attention_aligned(q, a->q_row) &&

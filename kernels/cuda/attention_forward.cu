@@ -44,7 +44,8 @@ static __device__ void add_scores(struct softmax *so_far, float scores[PAIR][SCO
         float largest = -INFINITY, sum = 0;
         for (int j = 0; j < SCORES; j++) {
             int at = key + column_of(j);
-            bool seen = at < keys && (!c->causal || at <= query) && at >= from;
+            bool seen = at < keys && (!c->causal || at <= query) && at >= from &&
+                        (c->window == 0 || at - query < c->window);
             scores[i][j] = seen ? attention_score(c, scores[i][j]) : -INFINITY;
             largest = fmaxf(largest, scores[i][j]);
         }
@@ -90,7 +91,7 @@ static __global__ void __launch_bounds__(THREADS)
     for (int64_t index = blockIdx.x; index < item_count(c, c->heads); index += gridDim.x) {
         struct attention_item item = item_of(c, index, c->heads);
         int64_t kv = (int64_t)(item.head / (c->heads / c->kv_heads)) * c->HS;
-        int keys = item.rows == 0 ? 0 : c->causal ? item.first + item.rows : item.length;
+        int keys = attention_end(c, item.first, item.rows, item.length);
         struct softmax so_far = {{-INFINITY, -INFINITY}, {0, 0}, {}};
         struct attention_rows q =
             rows_at(c->q, c->q_row, c->T, item.b, item.first, item.length, (int64_t)item.head * c->HS);

@@ -22,7 +22,7 @@ static __global__ void forward_kernel(float *out, float *mean, float *rstd, cons
         /* Not rsqrtf: it is off by 2 units in the last place and its error would go into every element. */
         float r = 1.0f / sqrtf(warp_sum(squares) / (float)C + epsilon);
         for (int c = lane(); c < C; c += CUDA_WARP)
-            out[n * C + c] = (x[c] - m) * r * weight[c] + bias[c];
+            out[n * C + c] = (x[c] - m) * r * weight[c] + (bias ? bias[c] : 0.0f);
         if (lane() == 0) {
             mean[n] = m;
             rstd[n] = r;

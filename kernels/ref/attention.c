@@ -21,7 +21,8 @@ static struct place place_at(const struct attention *a, int b, int h, int t)
     size_t row = (size_t)b * a->T + t, first = (size_t)b * a->T, HS = (size_t)a->head_size;
     size_t kv = (size_t)(h / (a->heads / a->kv_heads)) * HS;
     int length = a->lengths ? a->lengths[b] : a->T;
-    int from = a->causal && a->window > 0 && t >= a->window ? t + 1 - a->window : 0;
+    int from = a->window > 0 && t >= a->window ? t + 1 - a->window : 0;
+    int end = a->window > 0 && length - t > a->window ? t + a->window : length;
     if (a->causal && a->positions && from < t - a->positions[row])
         from = t - a->positions[row];
     return (struct place){.q = row * (size_t)a->q_row + h * HS,
@@ -32,7 +33,7 @@ static struct place place_at(const struct attention *a, int b, int h, int t)
                           .from = t >= length ? 0 : from,
                           .seen = t >= length ? 0
                                   : a->causal ? t + 1
-                                              : length};
+                                              : end};
 }
 
 static double scale_of(const struct attention *a)

@@ -23,7 +23,8 @@ void REF(layernorm_forward)(void *out_, void *mean_, void *rstd_, const void *in
             squares += ((double)x[c] - m) * ((double)x[c] - m);
         double r = 1.0 / sqrt(squares / C + epsilon);
         for (int c = 0; c < C; c++)
-            out[(size_t)n * C + c] = (real)(((double)x[c] - m) * r * (double)weight[c] + (double)bias[c]);
+            out[(size_t)n * C + c] =
+                (real)(((double)x[c] - m) * r * (double)weight[c] + (bias ? (double)bias[c] : 0.0));
         mean[n] = (real)m;
         rstd[n] = (real)r;
     }

@@ -111,6 +111,7 @@ struct operation {
     X(batch_norm2d)                                                                                          \
     X(avg_pool2d)                                                                                            \
     X(mean)                                                                                                  \
+    X(first)                                                                                                 \
     X(activation)                                                                                            \
     X(gated)                                                                                                 \
     X(slice)                                                                                                 \

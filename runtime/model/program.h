@@ -100,7 +100,7 @@ int program_linear_by(struct writer *w, int in, int weight, int bias);
 /* With a bias, both drawn as torch.nn.Linear draws them. */
 int program_drawn_linear(struct writer *w, int in, int64_t width, const char *name);
 int program_layer_norm(struct writer *w, int in, const char *name, double epsilon);
-int program_layer_norm_by(struct writer *w, int in, int weight, int bias, double epsilon);
+int program_layer_norm_by(struct writer *w, int in, int weight, int bias, double epsilon); /* bias -1: none */
 int program_rms_norm(struct writer *w, int in, const char *name, double epsilon);
 int program_rms_norm_by(struct writer *w, int in, int weight, double epsilon);
 /* The same over each of `parts` equal parts of a row, by a weight of a part's size; the weight is (weight +
@@ -110,7 +110,7 @@ int program_rms_norm_of(struct writer *w, int in, const char *name, int parts, d
 int program_rotary(struct writer *w, int in, int heads, const struct rotary *rotary);
 /* q of `heads` heads, k and v of kv_heads heads of the same size; causal or over all positions. */
 int program_attention(struct writer *w, int q, int k, int v, int heads, int kv_heads, bool causal);
-/* The same with what struct attention has besides; causal alone has a window. */
+/* The same with what struct attention has besides. */
 struct attention_form {
     int heads, kv_heads;
     bool causal;
@@ -143,6 +143,8 @@ int program_embedding_from(struct writer *w, int input, int table, int positions
 /* The mean over the positions that are there, 0 where none is: a value with a row for each sample. What
  * follows it may be anything but what reads positions, and ends in a loss against one target a sample. */
 int program_mean(struct writer *w, int in, int lengths);
+/* The first position of each sample: a value with a row for each sample, as program_mean's. */
+int program_first(struct writer *w, int in);
 /* Limits an attention to the samples' lengths, and returns its result. Positions after a sample's length are
  * not seen, and their own results are 0. */
 int program_within(struct writer *w, int attention, int lengths);
@@ -177,6 +179,8 @@ void program_capped_cross_entropy(struct writer *w, int in, int weight, int inpu
 /* The end of a classifier: the same with a bias, both drawn as torch.nn.Linear draws them, against labels
  * below `classes`; rows whose class was found are counted. */
 void program_classes(struct writer *w, int in, int64_t classes, const char *name, int input);
+/* The same by a weight (classes, C) and a bias that exist. */
+void program_classes_by(struct writer *w, int in, int weight, int bias, int input);
 /* The end of a model: the mean of (in - target)^2 over the elements of an input of f32 and in's width; a
  * target that is NaN does not count. */
 void program_squared_error(struct writer *w, int in, int input);

@@ -207,9 +207,17 @@ void program_classes(struct writer *w, int in, int64_t classes, const char *name
     const int64_t width = w->program->values[in].width, dim[] = {classes, width};
     int weight = drawn_parameter(w, name, ".weight", 2, dim, (double)width);
     int bias = drawn_parameter(w, name, ".bias", 1, dim, (double)width);
-    if (w->error.code)
+    if (!w->error.code)
+        program_classes_by(w, in, weight, bias, input);
+}
+
+void program_classes_by(struct writer *w, int in, int weight, int bias, int input)
+{
+    const struct operation *op = &operation_cross_entropy;
+    if (!program_step_fits(w, op, &in, 1) || !program_integers(w, op, input, w->program->values[in].sample))
         return;
-    const struct operation_settings settings = {.input = input, .vocabulary = classes, .classes = true};
+    const struct operation_settings settings = {
+        .input = input, .vocabulary = w->model->params[weight].dim[0], .classes = true};
     w->model->inputs[input].absent = 0xFF;
     (void)program_step_add(w, op, &settings, &in, 1, weight, bias, 0, NULL);
     if (!w->error.code)

@@ -173,7 +173,7 @@ int program_layer_norm_by(struct writer *w, int in, int weight, int bias, double
 {
     const struct operation *op = &operation_layer_norm;
     if (!program_step_fits(w, op, &in, 1) || !shaped(w, op, weight, width_of(w, in), 0) ||
-        !shaped(w, op, bias, width_of(w, in), 0))
+        (bias >= 0 && !shaped(w, op, bias, width_of(w, in), 0)))
         return -1;
     return program_step_add(w, op, &(struct operation_settings){.epsilon = epsilon}, &in, 1, weight, bias,
                             width_of(w, in), (int64_t[]){1, 1}); /* mean, 1/deviation */
@@ -285,10 +285,9 @@ int program_attention_of(struct writer *w, int q, int k, int v, const struct att
     if (!program_step_fits(w, op, in, 3) ||
         !heads_fit(w, op, width_of(w, q), width_of(w, k), width_of(w, v), form->heads, form->kv_heads))
         return -1;
-    if (form->window < 0 || (form->window > 0 && !form->causal) || !(form->cap >= 0) || !(form->scale >= 0))
+    if (form->window < 0 || !(form->cap >= 0) || !(form->scale >= 0))
         return writer_fail(w, MUSTER_E_INVALID,
-                           "%s has a window of %d, a cap of %g and a scale of %g; they are 0 or more, and a "
-                           "window is of causal attention",
+                           "%s has a window of %d, a cap of %g and a scale of %g; they are 0 or more",
                            op->name, form->window, form->cap, form->scale);
     const struct operation_settings settings = {.heads = form->heads,
                                                 .kv_heads = form->kv_heads,

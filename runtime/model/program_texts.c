@@ -20,6 +20,15 @@ int program_mean(struct writer *w, int in, int lengths)
                             w->program->values[in].width, NULL);
 }
 
+int program_first(struct writer *w, int in)
+{
+    const struct operation *op = &operation_first;
+    if (!program_step_fits(w, op, &in, 1))
+        return -1;
+    return program_step_add(w, op, &(struct operation_settings){0}, &in, 1, -1, -1,
+                            w->program->values[in].width, NULL);
+}
+
 int program_within(struct writer *w, int attention, int lengths)
 {
     if (!program_is_open(w))

@@ -207,7 +207,7 @@ static void check_every_mode(const struct kernels *k, struct attention a)
     for (int mode = 0; mode < 4; mode++) {
         a.causal = mode & 1;
         a.lengths = mode >> 1 ? lengths : NULL;
-        a.window = mode & 1 && random_below(2) ? 1 + (int)random_below((uint32_t)a.T + 2) : 0;
+        a.window = random_below(2) ? 1 + (int)random_below((uint32_t)a.T + 2) : 0;
         a.cap = random_below(3) ? 0 : 1.5;
         a.positions = mode & 1 && random_below(2) ? positions : NULL;
         check_attention(k, a, &layouts[random_below(LAYOUTS)], FILL_UNIT, (int)random_below(8));

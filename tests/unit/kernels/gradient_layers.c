@@ -202,6 +202,8 @@ void attention_gradient(void **state)
                                        .window = 2,
                                        .lengths = lengths});
     check_attention((struct attention){
+        .B = 2, .T = 5, .heads = 2, .kv_heads = 1, .head_size = 3, .window = 2, .lengths = lengths});
+    check_attention((struct attention){
         .B = 1, .T = 5, .heads = 2, .kv_heads = 2, .head_size = 3, .causal = 1, .cap = 0.7, .scale = 0.9});
 }
 

@@ -185,6 +185,29 @@ static int attention_in_a_window(struct writer *w, const int *in)
     return program_attention_of(w, in[0], in[1], in[2], &form);
 }
 
+static int attention_in_a_window_on_both_sides(struct writer *w, const int *in)
+{
+    const struct attention_form form = {.heads = 2, .kv_heads = 2, .window = 2};
+    return program_within(w, program_attention_of(w, in[0], in[1], in[2], &form), 4);
+}
+
+static int layer_norm_without_bias(struct writer *w, const int *in)
+{
+    int weight = program_parameter(w, "ln", 6, 0, PARAM_INIT_ONE, 0);
+    return program_layer_norm_by(w, in[0], weight, -1, 1e-5);
+}
+
+static int first(struct writer *w, const int *in)
+{
+    return program_first(w, in[0]);
+}
+
+/* Next to another use of the value, whose gradient is there already. */
+static int first_and_mean(struct writer *w, const int *in)
+{
+    return program_add(w, program_first(w, in[0]), program_mean(w, in[0], 4));
+}
+
 static int attention_capped(struct writer *w, const int *in)
 {
     const struct attention_form form = {.heads = 2, .kv_heads = 1, .causal = true, .scale = 0.7, .cap = 0.9};
@@ -348,6 +371,10 @@ static const struct test_case cases[] = {
     {"rotary", "by lists, beyond their first", {12}, rotary_listed},
     {"rms_norm", "of each head, with an offset", {6}, rms_norm_of_heads},
     {"attention", "in a window", {6, 6, 6}, attention_in_a_window},
+    {"attention", "in a window on both sides", {6, 6, 6}, attention_in_a_window_on_both_sides},
+    {"layer_norm", "without bias", {6}, layer_norm_without_bias},
+    {"first", "", {6}, first},
+    {"first", "and mean", {6}, first_and_mean},
     {"attention", "capped", {6, 3, 3}, attention_capped},
     {"embedding", "with later positions", {0}, embedding_with_later_positions},
     {"cross_entropy", "capped", {6}, cross_entropy_capped},
