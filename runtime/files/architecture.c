@@ -80,6 +80,7 @@ struct tensor_naming architecture_naming(const struct architecture *architecture
     if (architecture->kind == ARCHITECTURE_PAGE)
         return (struct tensor_naming){.prefix = "",
                                       .base = page_base(architecture->page),
+                                      .older = page_classifies(architecture->page),
                                       .tied = page_tied(architecture->page),
                                       .tied_to = page_tied_to(architecture->page)};
     struct tensor_naming llama = {.prefix = "", .base = "model."};
@@ -101,13 +102,41 @@ int architecture_targets(const struct architecture *architecture, struct lora *l
 
 bool architecture_ignores(const char *tensor)
 {
-    static const char *const patterns[] = {"*.attn.bias", "*.attn.masked_bias", "*.attention.bias",
-                                           "*.attention.masked_bias", "*.rotary_emb.inv_freq"};
+    static const char *const patterns[] = {"*.attn.bias",           "*.attn.masked_bias",
+                                           "*.attention.bias",      "*.attention.masked_bias",
+                                           "*.rotary_emb.inv_freq", "*embeddings.position_ids"};
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         if (!fnmatch(patterns[i], tensor, 0))
             return true;
     }
     return false;
+}
+
+bool architecture_classifies(const struct architecture *architecture)
+{
+    return architecture && architecture->kind == ARCHITECTURE_PAGE && page_classifies(architecture->page);
+}
+
+bool architecture_may_lack(const struct architecture *architecture, const char *param)
+{
+    return architecture_classifies(architecture) && page_may_lack(architecture->page, param);
+}
+
+bool architecture_leaves_unread(const struct architecture *architecture, const char *tensor)
+{
+    return architecture_classifies(architecture) && page_leaves_unread(architecture->page, tensor);
+}
+
+int architecture_set_labels(struct architecture *architecture, const char *const *names, int count,
+                            struct muster_error *err)
+{
+    if (architecture_classifies(architecture))
+        return page_set_labels(architecture->page, names, count, err);
+    return error_set(
+        err, MUSTER_E_INVALID,
+        "model.num_classes and model.labels have no effect: the model is a %s, and no classifier of "
+        "texts",
+        architecture_title(architecture));
 }
 
 /* transformers registers the modules of a Llama block in this order; GPT-2's is ours. */

@@ -57,6 +57,7 @@ struct model *architecture_model(const struct architecture *architecture, struct
 struct tensor_naming {
     const char *prefix; /* before all names of ours: "transformer." */
     const char *base; /* prefix of our names that the model without its head leaves out: "model."; "" none */
+    bool older;       /* norms may have their older names, gamma and beta */
     const char *tied, *tied_to; /* this name may stand for that parameter too; NULL: none is tied */
 };
 /* NULL: a model that is none of these, whose tensors have their parameters' names. */
@@ -66,6 +67,14 @@ int architecture_targets(const struct architecture *architecture, struct lora *l
                          struct muster_error *err);
 /* Tensors in files that are no parameters: masks and tables of older versions. */
 bool architecture_ignores(const char *tensor);
+/* Whether it reads labelled texts from a folder with config.json; the others below are of these alone. */
+bool architecture_classifies(const struct architecture *architecture);
+/* As page_may_lack and page_leaves_unread. */
+bool architecture_may_lack(const struct architecture *architecture, const char *param);
+bool architecture_leaves_unread(const struct architecture *architecture, const char *tensor);
+/* Gives it other labels, before it is copied. MUSTER_E_INVALID: it is no such model. */
+int architecture_set_labels(struct architecture *architecture, const char *const *names, int count,
+                            struct muster_error *err);
 /* Where a parameter is in the order in which transformers has them, for sorting; equal: as in the model. */
 int architecture_order(const struct architecture *architecture, const char *param);
 

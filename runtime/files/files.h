@@ -38,6 +38,8 @@ const char *files_folder(const struct files *files);
 enum dtype files_dtype(const struct files *files);
 /* "28 of 39 tensors are in int4 in groups of 64"; nothing is added where all are of full width. */
 int files_coded_text(const struct files *files, struct buffer *out);
+/* Of files that were matched: "3 parameters are not there and begin at random: ...", and how many. */
+const char *files_drawn(const struct files *files, int *count);
 /* The largest probability of dropout in config.json; dropout is not applied. */
 double files_dropout(const struct files *files);
 

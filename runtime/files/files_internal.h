@@ -28,6 +28,8 @@ enum { MATCH_LISTED = 3 };
 struct match {
     int *tensor;
     int tied, tied_param;
+    int drawn;           /* parameters of a head that are not there, and keep the values that were drawn */
+    struct buffer notes; /* names of these, and of other heads' tensors; empty: none */
 };
 int match_tensors(const char *path, const struct file_tensors *tensors, const struct model *model,
                   const struct architecture *architecture, struct match *match, struct muster_error *err);

@@ -39,7 +39,9 @@ static int read_in_folder(const char *path, const char *name, size_t limit, stru
 static int write_config(const char *path, const struct files_export *what, struct muster_error *err)
 {
     scope_buffer old = {0}, new = {0}, marked = {0};
-    if (what->folder) {
+    const bool changed =
+        architecture_classifies(what->architecture) && page_changes_config(what->architecture->page);
+    if (what->folder && !changed) {
         if (read_in_folder(what->folder, "config.json", JSON_TEXT_LIMIT, &old, err) ||
             config_json_retype("config.json", old.data ? old.data : "", old.length, what->dtype, &new, err))
             return -1;

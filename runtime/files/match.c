@@ -45,11 +45,13 @@ struct matcher {
     const struct file_tensors *tensors;
     const struct model *model;
     struct tensor_naming naming;
+    const struct architecture *architecture;
     bool adapters; /* only adapters are looked for */
     bool whole;    /* names have the prefix that a model with its head gives them */
     bool *used;    /* [tensors.count] */
     struct match *match;
     struct findings missing, unexpected, shape, type;
+    struct findings drawn, unread; /* no faults: parts of another head */
 };
 
 enum { NAME_ROOM = MODEL_NAME_LIMIT + 48 };
@@ -71,14 +73,32 @@ static const char *name_in_file(const struct tensor_naming *naming, bool whole, 
     return out;
 }
 
+/* The tensor of a name; of a norm also by the names that older files have. */
+static const struct file_tensor *find_tensor(const struct matcher *m, const char *name)
+{
+    static const char *const older[][2] = {{"LayerNorm.weight", "LayerNorm.gamma"},
+                                           {"LayerNorm.bias", "LayerNorm.beta"}};
+    const struct file_tensor *found = tensors_find(m->tensors, name);
+    const size_t length = strlen(name);
+    for (int i = 0; i < 2 && !found && m->naming.older; i++) {
+        const size_t end = strlen(older[i][0]);
+        char other[NAME_ROOM];
+        if (length < end || strcmp(name + length - end, older[i][0]) != 0)
+            continue;
+        (void)snprintf(other, sizeof other, "%.*s%s", (int)(length - end), name,
+                       older[i][1]); /* it is shorter */
+        found = tensors_find(m->tensors, other);
+    }
+    return found;
+}
+
 static int hits(const struct matcher *m, bool whole)
 {
     char name[NAME_ROOM];
     int count = 0;
     for (int i = 0; i < m->model->param_count; i++)
         count += matcher_wants(m, i) &&
-                 tensors_find(m->tensors,
-                              name_in_file(&m->naming, whole, m->adapters, m->model->params[i].name, name));
+                 find_tensor(m, name_in_file(&m->naming, whole, m->adapters, m->model->params[i].name, name));
     return count;
 }
 
@@ -116,9 +136,9 @@ static void match_param(struct matcher *m, int index)
     char name[NAME_ROOM];
     const struct param_desc *param = &m->model->params[index];
     const struct file_tensor *tensor =
-        tensors_find(m->tensors, name_in_file(&m->naming, m->whole, m->adapters, param->name, name));
+        find_tensor(m, name_in_file(&m->naming, m->whole, m->adapters, param->name, name));
     if (!tensor) {
-        note(&m->missing, "%s", name);
+        note(architecture_may_lack(m->architecture, param->name) ? &m->drawn : &m->missing, "%s", name);
         return;
     }
     m->match->tensor[index] = (int)(tensor - m->tensors->item);
@@ -146,12 +166,17 @@ static int report(struct matcher *m, const char *path, struct muster_error *err)
     scope_buffer text = {0};
     for (int i = 0; i < m->tensors->count; i++) {
         if (!m->used[i] && !architecture_ignores(m->tensors->item[i].name))
-            note(&m->unexpected, "%s", m->tensors->item[i].name);
+            note(architecture_leaves_unread(m->architecture, m->tensors->item[i].name) ? &m->unread
+                                                                                       : &m->unexpected,
+                 "%s", m->tensors->item[i].name);
     }
     put_findings(&text, "tensors are missing", &m->missing);
     put_findings(&text, "are unexpected", &m->unexpected);
     put_findings(&text, "have a wrong shape", &m->shape);
     put_findings(&text, "have a type that parameters cannot have", &m->type);
+    m->match->drawn = m->drawn.count;
+    put_findings(&m->match->notes, "parameters are not there and begin at random", &m->drawn);
+    put_findings(&m->match->notes, "tensors of another head are not read", &m->unread);
     if (!text.length)
         return 0;
     return error_set(err, MUSTER_E_INVALID, "%s does not fit %s: %s", path, m->model->name, text.data);
@@ -165,6 +190,7 @@ static int match_some(const char *path, const struct file_tensors *tensors, cons
     struct matcher m = {.tensors = tensors,
                         .model = model,
                         .naming = architecture_naming(architecture),
+                        .architecture = architecture,
                         .adapters = adapters,
                         .used = used,
                         .match = match};
@@ -205,4 +231,5 @@ void match_free(struct match *match)
 {
     mem_free(match->tensor);
     match->tensor = NULL;
+    buffer_free(&match->notes);
 }

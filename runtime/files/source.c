@@ -332,6 +332,12 @@ int files_coded_text(const struct files *files, struct buffer *out)
     return codes_text(&files->tensors, out);
 }
 
+const char *files_drawn(const struct files *files, int *count)
+{
+    *count = files->match.drawn;
+    return files->match.notes.length ? files->match.notes.data : NULL;
+}
+
 const struct lora *files_lora(const struct files *files)
 {
     return files->adapters ? &files->lora : NULL;

@@ -101,6 +101,7 @@ int program_linear_by(struct writer *w, int in, int weight, int bias);
 int program_drawn_linear(struct writer *w, int in, int64_t width, const char *name);
 int program_layer_norm(struct writer *w, int in, const char *name, double epsilon);
 int program_layer_norm_by(struct writer *w, int in, int weight, int bias, double epsilon); /* bias -1: none */
+int program_layer_norm_plain(struct writer *w, int in, const char *name, double epsilon);  /* without bias */
 int program_rms_norm(struct writer *w, int in, const char *name, double epsilon);
 int program_rms_norm_by(struct writer *w, int in, int weight, double epsilon);
 /* The same over each of `parts` equal parts of a row, by a weight of a part's size; the weight is (weight +

@@ -188,6 +188,14 @@ int program_layer_norm(struct writer *w, int in, const char *name, double epsilo
     return program_layer_norm_by(w, in, weight, bias, epsilon);
 }
 
+int program_layer_norm_plain(struct writer *w, int in, const char *name, double epsilon)
+{
+    if (!program_step_fits(w, &operation_layer_norm, &in, 1))
+        return -1;
+    int weight = named_parameter(w, name, ".weight", width_of(w, in), 0, PARAM_INIT_ONE, 0);
+    return program_layer_norm_by(w, in, weight, -1, epsilon);
+}
+
 int program_rms_norm_by(struct writer *w, int in, int weight, double epsilon)
 {
     const struct operation *op = &operation_rms_norm;

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/pages/labels.h"
 #include "runtime/pages/page_internal.h"
 #include "runtime/pages/rope.h"
 
@@ -149,6 +150,22 @@ static int key_is(struct page_run *run, const struct page_value *arguments, stru
     return 0;
 }
 
+/* The number of labels, of which there are two or more. */
+static int key_labels(struct page_run *run, const struct page_value *arguments, struct page_value *out)
+{
+    const json_t *names = page_key(run, "id2label"), *number = page_key(run, "num_labels");
+    (void)arguments;
+    if (names && !json_is_object(names))
+        return page_refuse_kind(run, "id2label", "map of numbers to names");
+    if (number && !json_is_integer(number))
+        return page_refuse_kind(run, "num_labels", "whole number");
+    *out = page_number(labels_count(run->config));
+    if (out->number >= 2 && out->number <= 65536)
+        return 0;
+    return page_refuse(run, names ? "id2label" : "num_labels", names ? names : number,
+                       "two labels or more are");
+}
+
 /* ---- rotary positions ---- */
 
 static int refused_by_page(void *context, const char *key, const json_t *value, const char *works)
@@ -215,6 +232,7 @@ const struct page_function page_key_functions[] = {
     {"flag", "key absent? null?", key_flag},
     {"text", "key absent? null?", key_text},
     {"list", "key length", key_list},
+    {"labels", "", key_labels},
     {"refuse", "key works", key_refuse},
     {"is", "value yes no key", key_is},
     {"rope", "head positions theta? theta_key? partial? partial_key? part? original? kinds?", key_rope},

@@ -118,6 +118,49 @@ static int op_embedding(struct page_run *run, const struct page_value *arguments
                        out);
 }
 
+/* The types of the tokens of a text, as rows of a table. */
+static int op_types(struct page_run *run, const struct page_value *arguments, struct page_value *out)
+{
+    enum { NAME, ROWS, WIDTH };
+    const char *name;
+    int64_t rows, width;
+    if (!writes(run) || name_of(run, &arguments[NAME], &name) < 0 ||
+        page_whole(run, &arguments[ROWS], "the number of types", 1, 1 << 24, &rows) < 0 ||
+        page_width(run, &arguments[WIDTH], &width) < 0)
+        return -1;
+    const int table = weight_of(run, name, rows, width);
+    if (table < 0)
+        return -1;
+    if (run->types < 0)
+        run->types = writer_input(&run->writer, "types", DTYPE_I32, true, 1);
+    return rows_result(run, program_embedding(&run->writer, run->types, table, -1), out);
+}
+
+/* The end of a classifier: a product with its bias, and the loss against the labels. */
+static int op_classes(struct page_run *run, const struct page_value *arguments, struct page_value *out)
+{
+    enum { X, ROWS, NAME };
+    const char *name;
+    int x = -1;
+    int64_t rows;
+    char bias[MODEL_NAME_LIMIT];
+    (void)out;
+    if (!writes(run) || rows_of(run, &arguments[X], &x) < 0 ||
+        page_whole(run, &arguments[ROWS], "the number of labels", 2, 1 << 16, &rows) < 0 ||
+        name_of(run, &arguments[NAME], &name) < 0)
+        return -1;
+    if (run->labels < 0)
+        return page_fail(run, "classes is the end of pages of labelled texts alone (classifier)");
+    const int weight = weight_of(run, name, rows, run->writer.program->values[x].width);
+    if (weight < 0)
+        return -1;
+    (void)snprintf(bias, sizeof bias, "%.*s.bias", (int)sizeof bias - 8, name); /* its weight's name fits */
+    program_classes_by(&run->writer, x, weight,
+                       program_parameter(&run->writer, bias, rows, 0, PARAM_INIT_ZERO, 0), run->labels);
+    run->ended = true;
+    return run->writer.error.code ? page_fail(run, "%s", run->writer.error.text) : 0;
+}
+
 /* The end: logits and their loss. */
 static int op_logits(struct page_run *run, const struct page_value *arguments, struct page_value *out)
 {
@@ -140,6 +183,8 @@ static int op_logits(struct page_run *run, const struct page_value *arguments, s
     } else if ((weight = weight_of(run, name, rows, run->writer.program->values[x].width)) < 0) {
         return -1;
     }
+    if (run->targets < 0)
+        return page_fail(run, "a page of labelled texts (classifier) ends in classes");
     program_capped_cross_entropy(&run->writer, x, weight, run->targets, cap);
     run->ended = true;
     return run->writer.error.code ? page_fail(run, "%s", run->writer.error.text) : 0;
@@ -179,13 +224,18 @@ static int op_rms_norm(struct page_run *run, const struct page_value *arguments,
 
 static int op_layer_norm(struct page_run *run, const struct page_value *arguments, struct page_value *out)
 {
+    enum { X, NAME, EPSILON, BIAS };
     const char *name;
     int x = -1;
     double epsilon;
-    if (!writes(run) || rows_of(run, &arguments[0], &x) < 0 || name_of(run, &arguments[1], &name) < 0 ||
-        number_or(run, &arguments[2], "epsilon", 0, &epsilon) < 0)
+    if (!writes(run) || rows_of(run, &arguments[X], &x) < 0 || name_of(run, &arguments[NAME], &name) < 0 ||
+        number_or(run, &arguments[EPSILON], "epsilon", 0, &epsilon) < 0)
         return -1;
-    return rows_result(run, program_layer_norm(&run->writer, x, name, epsilon), out);
+    const bool bias = arguments[BIAS].kind == PAGE_NONE || page_is_true(&arguments[BIAS]);
+    return rows_result(run,
+                       bias ? program_layer_norm(&run->writer, x, name, epsilon)
+                            : program_layer_norm_plain(&run->writer, x, name, epsilon),
+                       out);
 }
 
 static int op_rotary(struct page_run *run, const struct page_value *arguments, struct page_value *out)
@@ -201,8 +251,8 @@ static int op_rotary(struct page_run *run, const struct page_value *arguments, s
 
 static int op_attention(struct page_run *run, const struct page_value *arguments, struct page_value *out)
 {
-    enum { Q, K, V, HEADS, KV_HEADS, WINDOW, SCALE, CAP };
-    struct attention_form form = {.causal = true};
+    enum { Q, K, V, HEADS, KV_HEADS, WINDOW, SCALE, CAP, BOTH };
+    struct attention_form form = {.causal = !page_is_true(&arguments[BOTH])};
     int q = -1, k = -1, v = -1;
     int64_t window = 0;
     if (!writes(run) || rows_of(run, &arguments[Q], &q) < 0 || rows_of(run, &arguments[K], &k) < 0 ||
@@ -214,7 +264,10 @@ static int op_attention(struct page_run *run, const struct page_value *arguments
         number_or(run, &arguments[CAP], "a cap", 0, &form.cap) < 0)
         return -1;
     form.window = (int)window;
-    return rows_result(run, program_attention_of(&run->writer, q, k, v, &form), out);
+    const int y = program_attention_of(&run->writer, q, k, v, &form);
+    if (run->lengths < 0 && !form.causal)
+        return page_fail(run, "attention sees both sides in pages of labelled texts alone (classifier)");
+    return rows_result(run, y >= 0 && !form.causal ? program_within(&run->writer, y, run->lengths) : y, out);
 }
 
 static int op_activation(struct page_run *run, const struct page_value *arguments, struct page_value *out)
@@ -247,6 +300,34 @@ static int op_slice(struct page_run *run, const struct page_value *arguments, st
     return rows_result(run, program_slice(&run->writer, x, parts, first, width), out);
 }
 
+static int op_dropout(struct page_run *run, const struct page_value *arguments, struct page_value *out)
+{
+    int x = -1;
+    double probability;
+    if (!writes(run) || rows_of(run, &arguments[0], &x) < 0 ||
+        number_or(run, &arguments[1], "the probability", 0, &probability) < 0)
+        return -1;
+    return rows_result(run, program_dropped(&run->writer, x, probability), out);
+}
+
+static int op_first(struct page_run *run, const struct page_value *arguments, struct page_value *out)
+{
+    int x = -1;
+    if (!writes(run) || rows_of(run, &arguments[0], &x) < 0)
+        return -1;
+    return rows_result(run, program_first(&run->writer, x), out);
+}
+
+static int op_mean(struct page_run *run, const struct page_value *arguments, struct page_value *out)
+{
+    int x = -1;
+    if (!writes(run) || rows_of(run, &arguments[0], &x) < 0)
+        return -1;
+    if (run->lengths < 0)
+        return page_fail(run, "mean is of pages of labelled texts alone (classifier)");
+    return rows_result(run, program_mean(&run->writer, x, run->lengths), out);
+}
+
 static int op_add(struct page_run *run, const struct page_value *arguments, struct page_value *out)
 {
     int a = -1, b = -1;
@@ -269,14 +350,19 @@ static int op_scale(struct page_run *run, const struct page_value *arguments, st
 const struct page_function page_operation_functions[] = {
     {"embedding", "name rows width positions? position_rows? first?", op_embedding},
     {"logits", "x name rows tied? cap?", op_logits},
+    {"types", "name rows width", op_types},
+    {"classes", "x rows name", op_classes},
     {"linear", "x width name bias? turned?", op_linear},
     {"rms_norm", "x name epsilon parts? offset?", op_rms_norm},
-    {"layer_norm", "x name epsilon", op_layer_norm},
+    {"layer_norm", "x name epsilon bias?", op_layer_norm},
     {"rotary", "x heads rope", op_rotary},
-    {"attention", "q k v heads kv_heads window? scale? cap?", op_attention},
+    {"attention", "q k v heads kv_heads window? scale? cap? both?", op_attention},
     {"activation", "x kind", op_activation},
     {"gated", "gate up kind", op_gated},
     {"slice", "x parts first width", op_slice},
+    {"dropout", "x probability", op_dropout},
+    {"first", "x", op_first},
+    {"mean", "x", op_mean},
     {"add", "a b", op_add},
     {"scale", "x factor", op_scale},
     {NULL, NULL, NULL},

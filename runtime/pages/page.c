@@ -6,12 +6,17 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
+#include "runtime/pages/labels.h"
 #include "runtime/pages/page_internal.h"
 
 /* Keys of a page. */
 enum section {
     MODEL_TYPE, /* "qwen2": of config.json */
+    CLASSIFIER, /* "BertForSequenceClassification": its name in config.json; such a page reads labelled texts
+                 */
     BASE,       /* "model.": prefix of names that the model without its head leaves out */
+    DRAWN,      /* of a classifier: beginnings of names that files of a model without its head lack */
+    UNREAD,     /* of a classifier: beginnings of names of other heads' tensors */
     ADAPTERS,   /* modules that get adapters where no target is named, as PEFT chooses them */
     ORDER,      /* parts of a block in the order in which transformers has them */
     DROPOUT,    /* keys of config.json with probabilities that are not applied */
@@ -22,7 +27,7 @@ enum section {
     EMBEDDING,  /* statements; x is the result */
     NAMES,      /* "model.layers.{}": name of a block; its parameters' names begin with that and a dot */
     BLOCK,      /* statements from x to x */
-    HEAD,       /* statements from x; the last is logits */
+    HEAD,       /* statements from x; the last is logits, or classes */
     SECTIONS
 };
 static const struct section_row {
@@ -31,7 +36,10 @@ static const struct section_row {
     bool optional;
 } section_rows[SECTIONS] = {
     [MODEL_TYPE] = {"model_type", TREE_TEXT, false},
+    [CLASSIFIER] = {"classifier", TREE_TEXT, true},
     [BASE] = {"base", TREE_TEXT, true},
+    [DRAWN] = {"drawn", TREE_LIST, true},
+    [UNREAD] = {"unread", TREE_LIST, true},
     [ADAPTERS] = {"adapters", TREE_LIST, false},
     [ORDER] = {"order", TREE_LIST, true},
     [DROPOUT] = {"dropout", TREE_LIST, true},
@@ -54,6 +62,7 @@ struct page {
     json_t *config;
     struct tree tree;
     const struct tree_node *section[SECTIONS]; /* NULL: absent */
+    bool changed;                              /* config is not the file's */
     double dropout;
     char tied[MODEL_NAME_LIMIT], tied_to[MODEL_NAME_LIMIT]; /* "": not tied */
     int layers;
@@ -156,7 +165,7 @@ static int statements(struct page_run *run, const struct tree_node *list)
     for (size_t i = 0; i < list->count; i++) {
         run->node = list->items[i];
         if (run->ended)
-            return page_fail(run, "logits is the last statement");
+            return page_fail(run, "logits or classes is the last statement");
         if (page_statement(run, list->items[i]) < 0)
             return -1;
     }
@@ -232,15 +241,21 @@ static int write_layers(struct page_run *run, const struct page *page, int layer
 {
     struct writer *w = &run->writer;
     run->tokens = writer_input(w, "tokens", DTYPE_I32, true, 1);
-    run->targets = writer_input(w, "targets", DTYPE_I32, true, 1);
+    if (!page->section[CLASSIFIER])
+        run->targets = writer_input(w, "targets", DTYPE_I32, true, 1);
     int last = open_layer(run, "embedding", "", -1);
-    if (last < 0 || statements(run, page->section[EMBEDDING]) < 0 || close_layer(run) < 0 ||
-        write_blocks(run, page, layers, &last) < 0 || open_layer(run, "head", "", last) < 0 ||
+    if (last < 0 || statements(run, page->section[EMBEDDING]) < 0 || close_layer(run) < 0)
+        return -1;
+    if (page->section[CLASSIFIER]) { /* after the types, which are the embedding's */
+        run->lengths = writer_input(w, "lengths", DTYPE_I32, false, 1);
+        run->labels = writer_input(w, "labels", DTYPE_I32, false, 1);
+    }
+    if (write_blocks(run, page, layers, &last) < 0 || open_layer(run, "head", "", last) < 0 ||
         statements(run, page->section[HEAD]) < 0)
         return -1;
     return run->ended && run->table >= 0
                ? 0
-               : page_fail(run, "the head does not end in logits, or there is no embedding");
+               : page_fail(run, "the head does not end in logits or classes, or there is no embedding");
 }
 
 /* Frequencies that grow with the sequence serve sequences beyond the model's own positions. */
@@ -290,6 +305,7 @@ static struct page_run *new_run(const struct page *page, struct muster_error *er
     run->config_name = page->config_name;
     run->config = page->config;
     run->layer = run->table = -1;
+    run->types = run->targets = run->lengths = run->labels = -1;
     return run;
 }
 
@@ -364,6 +380,18 @@ static int try_run(struct page *page, struct muster_error *err)
     return 0;
 }
 
+static int changed_config(struct page *page, int result, struct muster_error *err)
+{
+    page->changed = page->changed || result == 0;
+    return result < 0 ? error_set(err, MUSTER_E_NOMEM, "no memory for %s", page->config_name) : 0;
+}
+
+static int set_class(struct page *page, struct muster_error *err)
+{
+    const struct tree_node *name = page->section[CLASSIFIER];
+    return name ? changed_config(page, labels_set_class(page->config, name->text), err) : 0;
+}
+
 const char *page_own(const struct page *page)
 {
     return page->own ? page->name : NULL;
@@ -379,15 +407,15 @@ struct page *page_open(const char *name, bool own, const char *text, size_t leng
     }
     atomic_init(&page->references, 1);
     page->own = own;
-    page->config = json_incref(config);
+    page->config = json_deep_copy(config); /* labels may be set */
     page->name = mem_strdup(name);
     page->config_name = mem_strdup(config_name);
-    if (!page->name || !page->config_name) {
+    if (!page->name || !page->config_name || !page->config) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a page");
         return NULL;
     }
     if (tree_parse(name, text, length, &page->tree, err) < 0 || find_sections(page, err) < 0 ||
-        check_model_type(page, err) < 0 || try_run(page, err) < 0)
+        check_model_type(page, err) < 0 || set_class(page, err) < 0 || try_run(page, err) < 0)
         return NULL;
     return take_pointer(&page);
 }
@@ -461,6 +489,58 @@ int page_order(const struct page *page, const char *param)
             break;
     }
     return parts * (1 + layer) + part;
+}
+
+/* ---- classifiers ---- */
+
+bool page_classifies(const struct page *page)
+{
+    return page->section[CLASSIFIER] != NULL;
+}
+
+int page_labels(const struct page *page)
+{
+    return labels_count(page->config);
+}
+
+const char *page_label(const struct page *page, int label)
+{
+    return labels_name(page->config, label);
+}
+
+int page_set_labels(struct page *page, const char *const *names, int count, struct muster_error *err)
+{
+    return changed_config(page, labels_set(page->config, names, count), err) < 0 ? -1 : try_run(page, err);
+}
+
+bool page_changes_config(const struct page *page)
+{
+    return page->changed;
+}
+
+/* Whether a name begins with one of the texts, with the page's base or without it. */
+static bool begins(const struct page *page, enum section section, const char *name)
+{
+    const struct tree_node *list = page->section[section];
+    const size_t base = strlen(page_base(page));
+    for (size_t i = 0; list && i < list->count; i++) {
+        const char *start = tree_text(list->items[i]);
+        if (start &&
+            (!strncmp(name, start, strlen(start)) || (base && !strncmp(start, page_base(page), base) &&
+                                                      !strncmp(name, start + base, strlen(start + base)))))
+            return true;
+    }
+    return false;
+}
+
+bool page_may_lack(const struct page *page, const char *param)
+{
+    return begins(page, DRAWN, param);
+}
+
+bool page_leaves_unread(const struct page *page, const char *tensor)
+{
+    return begins(page, UNREAD, tensor);
 }
 
 int page_targets(const struct page *page, struct lora *lora, struct muster_error *err)

@@ -47,6 +47,21 @@ const char *page_tied_to(const struct page *page);
 const char *page_tied(const struct page *page);
 /* Where a parameter is in the order in which transformers has them, for sorting; equal: as in the model. */
 int page_order(const struct page *page, const char *param);
+/* ---- pages of classifiers, which read labelled texts ---- */
+
+bool page_classifies(const struct page *page);
+/* The labels of the model: their number, and the name of one (NULL: it has none of its own). */
+int page_labels(const struct page *page);
+const char *page_label(const struct page *page, int label);
+/* Gives the model other labels, before another owner has the page. names NULL: without names of their own. */
+int page_set_labels(struct page *page, const char *const *names, int count, struct muster_error *err);
+/* Whether config.json is no longer the file's: other labels, or the class of another head. */
+bool page_changes_config(const struct page *page);
+/* Whether files of a model without its head may lack a parameter, which is drawn then; and whether a tensor
+ * is another head's. */
+bool page_may_lack(const struct page *page, const char *param);
+bool page_leaves_unread(const struct page *page, const char *tensor);
+
 /* Adds the page's own targets of adapters. */
 int page_targets(const struct page *page, struct lora *lora, struct muster_error *err);
 

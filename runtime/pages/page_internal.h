@@ -44,8 +44,9 @@ struct page_run {
     int rope_count;
     struct writer writer; /* its model NULL: the values alone are evaluated */
     int layer;            /* number of the block; -1: none */
-    int tokens, targets;  /* inputs of the batch */
-    int table;            /* parameter: the embedding's table */
+    /* Inputs of the batch; -1: there is none. Texts with labels have no targets. */
+    int tokens, types, targets, lengths, labels;
+    int table;                                                 /* parameter: the embedding's table */
     char table_name[MODEL_NAME_LIMIT], tied[MODEL_NAME_LIMIT]; /* names; tied "": not tied */
     bool ended;                                                /* by logits */
     struct muster_error error;                                 /* the first */

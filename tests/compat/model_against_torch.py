@@ -80,11 +80,12 @@ def reference(loss_of, parameters, tokens, targets, variant=ADAMW):
 
 
 def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", ranks=1, strategy="NO_SHARD", micro_batches=1,
-         moves=("f32", "f32", 0), evaluated=None, lengths=None, pipeline=(), places=None):
+         moves=("f32", "f32", 0), evaluated=None, lengths=None, types=None, logits=None, pipeline=(), places=None):
     """The same of muster. architecture: the numbers that model_dump.c reads. moves: the dtypes of parameters and gradients in
     transit, and the loss scale. dtype: f32, f64, or bf16 (f32 with products of bf16). evaluated: a list, to which the loss after the training is added. lengths: (steps, samples), of texts
-    whose targets are one a sample. pipeline: stages of as many ranks each, parts of a stage, schedule. places: (steps, samples,
-    positions), of documents in a row."""
+    whose targets are one a sample; types: of their tokens, as tokens. logits: a list, to which the logits of rank 0's first
+    micro-batch before the training of a classifier are added. pipeline: stages of as many ranks each, parts of a stage, schedule. places: (steps,
+    samples, positions), of documents in a row."""
     real = torch.float64 if dtype == "f64" else torch.float32
     tokens, targets = tokens[:variant.steps], targets[:variant.steps]
     steps, samples, positions = targets.shape if lengths is None else tokens.shape
@@ -96,6 +97,7 @@ def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", 
         (folder / "params").write_bytes(b"".join(torch_python.bytes_of(value.to(real)) for value in parameters.values()))
         files = [("tokens", tokens), ("targets", targets)] + ([] if lengths is None else [("lengths", lengths[:variant.steps])])
         files += [] if places is None else [("positions", places[:variant.steps])]
+        files += [] if types is None else [("types", types[:variant.steps])]
         for name, values in files:
             kind = torch.float32 if values.is_floating_point() else torch.int32  # pictures, or numbers
             (folder / name).write_bytes(torch_python.bytes_of(values.to(kind)))
@@ -110,6 +112,8 @@ def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", 
 
         if evaluated is not None:
             evaluated.append(read("evaluated", torch.float64).item())
+        if logits is not None:
+            logits.append(read("logits", real).double())
         return read("losses", torch.float64).tolist(), read("norms", torch.float64).tolist(), tensors("grads"), tensors("trained")
 
 

@@ -21,12 +21,13 @@
  * each, parts of a stage, schedule. dtype is f32 (the fast kernels), bf16 (the same with products of bf16) or
  * f64 (the reference). FOLDER/params: every parameter in the model's order, of the dtype. FOLDER/tokens and
  * FOLDER/targets: (steps, samples, T) i32, of simple_cnn and resnet pictures, f32, and labels; of the models
- * of texts also FOLDER/lengths, (steps, samples) as their targets; with FOLDER/positions, (steps, samples, T)
- * i32, documents lie in rows (model_pack); ranks (threads of this process) and
- * micro-batches share the samples of a step. Written by rank 0: FOLDER/grads (the first step's, same order),
- * FOLDER/losses (f64, one a step), FOLDER/norms (f64), FOLDER/evaluated (f64: the loss of the first step's
- * first micro-batch of rank 0 after the training), FOLDER/names (a line a parameter: name, elements),
- * FOLDER/trained. */
+ * of texts also FOLDER/lengths, (steps, samples) as their targets, and FOLDER/types where tokens have types;
+ * with FOLDER/positions, (steps, samples, T) i32, documents lie in rows (model_pack); ranks (threads of this
+ * process) and micro-batches share the samples of a step. Written by rank 0: FOLDER/grads (the first step's,
+ * same order), FOLDER/losses (f64, one a step), FOLDER/norms (f64), FOLDER/evaluated (f64: the loss of the
+ * first step's first micro-batch of rank 0 after the training), FOLDER/names (a line a parameter: name,
+ * elements), FOLDER/trained; of classifiers FOLDER/logits before the training, (samples, classes) of the
+ * kernels' dtype, of rank 0's first micro-batch. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,6 +39,7 @@
 #include "runtime/files/files.h"
 #include "runtime/model/architectures.h"
 #include "runtime/model/param_patterns.h"
+#include "runtime/model/program_internal.h"
 #include "runtime/plan/plan_cut.h"
 #include "runtime/train/trainer.h"
 #include "tests/support/rank_threads.h"
@@ -193,7 +195,7 @@ struct run {
     const struct model *model;
     const struct kernels *kernels;
     char *params, *grads;
-    char *input[BATCH_INPUTS];
+    char *input[BATCH_INPUTS], *logits; /* logits NULL: of no classifier */
     double *losses, *norms, evaluated;
     struct muster_error err;
 };
@@ -277,6 +279,43 @@ static int load_files(struct trainer *trainer, const struct run *run, struct mus
                : 0;
 }
 
+/* Of the loss that ends it. */
+static int64_t classes_of(const struct model *model)
+{
+    const struct program *p = model->layers[model->layer_count - 1].config;
+    return p->steps[p->step_count - 1].settings.vocabulary;
+}
+
+/* Rows of the first micro-batch of a rank, and the bytes of their logits. */
+static size_t logits_bytes(const struct run *run)
+{
+    const struct settings *s = &run->s;
+    return (size_t)(s->samples / s->ranks / s->micro_batches) * (size_t)classes_of(run->model) *
+           (size_t)dtype_size(run->kernels->dtype);
+}
+
+static int classify_first(struct trainer *trainer, struct run *run, int rank, char *memory,
+                          struct muster_error *err)
+{
+    const struct settings *s = &run->s;
+    const size_t bytes = logits_bytes(run);
+    scope_free char *out = mem_calloc(bytes, 1);
+    struct layer_capture capture = {.layer = run->model->layer_count - 1,
+                                    .value = LAYER_LOGITS,
+                                    .rows = s->samples / s->ranks / s->micro_batches,
+                                    .out = out,
+                                    .bytes = (int64_t)bytes};
+    struct trainer_forward forward = {.samples = capture.rows, .capture = &capture};
+    const struct batch first = take_arrays(run, 0, rank, memory);
+    if (!out)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for logits");
+    if (trainer_forward(trainer, &first, &forward, err))
+        return -1;
+    if (!rank)
+        memcpy(run->logits, out, bytes);
+    return 0;
+}
+
 static int train(struct trainer *trainer, struct run *run, int world_rank, struct muster_error *err)
 {
     const struct settings *s = &run->s;
@@ -294,6 +333,8 @@ static int train(struct trainer *trainer, struct run *run, int world_rank, struc
         return error_set(err, MUSTER_E_NOMEM, "no memory for a batch");
     if (s->files && !s->lora.rank ? load_files(trainer, run, err)
                                   : each_param(trainer, run, run->params, set_param, err))
+        return -1;
+    if (run->logits && classify_first(trainer, run, rank, memory, err))
         return -1;
     for (int step = 0; step < s->steps; step++) {
         struct trainer_stats stats;
@@ -416,10 +457,7 @@ static int read_inputs(const char *folder, struct run *run, struct muster_error 
         run->input[i] = mem_calloc(bytes, 1);
         if (!run->input[i])
             return error_set(err, MUSTER_E_NOMEM, "no memory for %zu bytes of the batches", bytes);
-        const char *name = !strcmp(run->model->inputs[i].name, MODEL_POSITIONS) ? MODEL_POSITIONS
-                           : i == targets                                       ? "targets"
-                           : i                                                  ? "lengths"
-                                                                                : "tokens";
+        const char *name = i == targets ? "targets" : run->model->inputs[i].name;
         if (transfer(folder, name, false, run->input[i], bytes, err))
             return -1;
     }
@@ -457,6 +495,9 @@ static int run_folder(const char *folder, struct muster_error *err)
                       *norms = run.norms = mem_calloc(steps, sizeof *norms);
     if (!params || !grads || !losses || !norms)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %zu bytes of parameters", bytes);
+    const bool classifies = s->stages == 1 && !model->inputs[model->input_count - 1].positions &&
+                            model->inputs[model->input_count - 1].dtype == DTYPE_I32;
+    scope_free char *logits = run.logits = classifies ? mem_calloc(logits_bytes(&run), 1) : NULL;
     int failed = ((!s->files || s->lora.rank) && transfer(folder, "params", false, params, bytes, err)) ||
                  read_inputs(folder, &run, err) || train_ranks(&run, err);
     for (int i = 0; i < BATCH_INPUTS; i++)
@@ -467,7 +508,8 @@ static int run_folder(const char *folder, struct muster_error *err)
         transfer(folder, "losses", true, losses, steps * sizeof *losses, err) ||
         transfer(folder, "norms", true, norms, steps * sizeof *norms, err) ||
         transfer(folder, "evaluated", true, &run.evaluated, sizeof run.evaluated, err) ||
-        transfer(folder, "trained", true, params, bytes, err))
+        transfer(folder, "trained", true, params, bytes, err) ||
+        (logits && transfer(folder, "logits", true, logits, logits_bytes(&run), err)))
         return -1;
     return write_names(folder, model, err);
 }

@@ -240,6 +240,11 @@ def main():
         test = Families(pathlib.Path(folder), "--full" in sys.argv)
         for family in chosen:
             test.family(family)
+        if chosen == list(FAMILIES) and not test.full:
+            from encoders_test import Encoders  # needs this module
+            encoders = Encoders(pathlib.Path(folder), False)
+            encoders.family("modernbert")
+            test.failures += encoders.failures
     sys.exit(f"{len(test.failures)} failed: {test.failures}" if test.failures else 0)
 
 

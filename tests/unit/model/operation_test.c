@@ -193,8 +193,7 @@ static int attention_in_a_window_on_both_sides(struct writer *w, const int *in)
 
 static int layer_norm_without_bias(struct writer *w, const int *in)
 {
-    int weight = program_parameter(w, "ln", 6, 0, PARAM_INIT_ONE, 0);
-    return program_layer_norm_by(w, in[0], weight, -1, 1e-5);
+    return program_layer_norm_plain(w, in[0], "ln", 1e-5);
 }
 
 static int first(struct writer *w, const int *in)

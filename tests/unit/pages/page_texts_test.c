@@ -124,6 +124,10 @@ static void mistakes_are_refused_with_their_line(void **state)
          "mine.yaml:22: mine-3: layer model.block.0: add reads values of 8 and 16"},
         {22, "- x = add(x, activation(h, 'mish'))", "mine.yaml:22: there are the activations gelu_tanh"},
         {24, "- x = x", "mine.yaml:24: the head does not end in logits"},
+        {24, "- classes(first(x), 2, 'fc')", "mine.yaml:24: classes is the end of pages of labelled texts"},
+        {24, "- logits(mean(x), 'lm_head', 7)", "mine.yaml:24: mean is of pages of labelled texts"},
+        {21, "- h = attention(h, x, scale(x, 2), heads, heads, both=true)",
+         "mine.yaml:21: attention sees both sides in pages of labelled texts"},
         {24, "- logits(x, 'lm_head', 8, true)", "mine.yaml:24: the head is tied to an embedding"},
     };
     (void)state;
@@ -178,10 +182,103 @@ static void pages_that_come_along_are_pages(void **state)
         const char *text = page_of_family(name, &length);
         assert_non_null(text);
         json_t *json = json_pack("{s:s}", "model_type", name);
-        assert_null(page_open(name, false, text, length, "config.json", json, &err));
+        GUARD(guard_page)
+        struct page *page = page_open(name, false, text, length, "config.json", json, &err);
         json_decref(json);
-        if (strncmp(err.text, "config.json: ", 13) != 0 || !strstr(err.text, "is missing"))
+        if (page) /* all its keys have defaults: transformers' classifiers */
+            assert_true(page_classifies(page));
+        else if (strncmp(err.text, "config.json: ", 13) != 0 || !strstr(err.text, "is missing"))
             fail_msg("%s: %s", name, err.text);
+    }
+}
+
+/* ---- classifiers ---- */
+
+static struct page *open_classifier(const char *more, const char *head, struct muster_error *err)
+{
+    static const char page[] =
+        "model_type: mine\nclassifier: MineForTexts\nbase: m.\ndrawn: [m.pooler., fc.]\n"
+        "unread: [cls.]\nadapters: [q]\nvalues: []\npositions: 8\nlayers: 1\nembedding:\n"
+        "- x = add(embedding('m.table', 7, 4), types('m.types', 2, 4))\nnames: m.block.{}\n"
+        "block:\n- q = scale(x, 2)\n- k = scale(x, 3)\n"
+        "- x = dropout(attention(q, k, x, 2, 2, 2, both=true), 0.1)\n"
+        "head:\n- h = linear(first(layer_norm(x, 'norm', 1e-5, false)), 4, 'm.pooler')\n";
+    scope_buffer text = {0};
+    char config[200];
+    assert_int_equal(buffer_printf(&text, "%s- %s\n", page, head), 0);
+    (void)snprintf(config, sizeof config, "{\"model_type\":\"mine\"%s}", more);
+    json_t *json = json_loads(config, 0, NULL);
+    assert_non_null(json);
+    struct page *opened = page_open("mine.yaml", false, text.data, text.length, "config.json", json, err);
+    json_decref(json);
+    return opened;
+}
+
+static const char classes[] = "classes(h, labels(), 'fc')";
+
+static void a_classifier_has_labels(void **state)
+{
+    static const char *const names[] = {"good", "bad", "so so"};
+    struct muster_error err = {0};
+    (void)state;
+    GUARD(guard_page) struct page *page = open_classifier("", classes, &err);
+    if (!page)
+        fail_msg("%s", err.text);
+    assert_int_equal(page_labels(page), 2);
+    assert_null(page_label(page, 1));
+    assert_true(page_changes_config(page)); /* its class was not named */
+    assert_int_equal(page_set_labels(page, names, 3, &err), 0);
+    assert_int_equal(page_labels(page), 3);
+    assert_string_equal(page_label(page, 2), "so so");
+    GUARD(guard_model) struct model *model = page_model(page, NULL, &err);
+    assert_non_null(model);
+    assert_int_equal(model->input_count, 4);
+    assert_string_equal(model->inputs[1].name, "types");
+    assert_true(model->inputs[2].lengths);
+    const struct param_desc *bias = &model->params[model->param_count - 1];
+    assert_string_equal(bias->name, "fc.bias");
+    assert_int_equal(bias->dim[0], 3);
+    assert_true(page_may_lack(page, "m.pooler.weight") && page_may_lack(page, "fc.bias"));
+    assert_false(page_may_lack(page, "m.table.weight") || page_may_lack(page, "norm.weight"));
+    assert_true(page_leaves_unread(page, "cls.bias"));
+    assert_false(page_leaves_unread(page, "m.cls.bias"));
+}
+
+static void labels_that_are_there_change_nothing(void **state)
+{
+    static const char *const names[] = {"no", "yes"};
+    static const char config[] =
+        ",\"architectures\":[\"MineForTexts\"],\"id2label\":{\"0\":\"no\",\"1\":\"yes\"}";
+    struct muster_error err = {0};
+    (void)state;
+    GUARD(guard_page) struct page *page = open_classifier(config, classes, &err);
+    if (!page)
+        fail_msg("%s", err.text);
+    assert_int_equal(page_set_labels(page, names, 2, &err), 0);
+    assert_false(page_changes_config(page));
+    assert_int_equal(page_set_labels(page, NULL, 2, &err), 0);
+    assert_true(page_changes_config(page));
+    assert_null(page_label(page, 0));
+}
+
+static void labels_that_no_classifier_has_are_refused(void **state)
+{
+    static const struct {
+        const char *more, *head, *says;
+    } cases[] = {
+        {",\"num_labels\":1", classes, "config.json: num_labels is 1, which is not supported: two labels"},
+        {",\"id2label\":{\"0\":\"x\"}", classes,
+         "config.json: id2label is {\"0\":\"x\"}, which is not supported"},
+        {",\"id2label\":7", classes, "config.json: id2label is no map"},
+        {"", "logits(h, 'fc', 7)", "mine.yaml:19: a page of labelled texts (classifier) ends in classes"},
+        {"", "classes(x, 2, 'fc')", "mine.yaml:19: "},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct muster_error err = {0};
+        GUARD(guard_page) struct page *page = open_classifier(cases[i].more, cases[i].head, &err);
+        if (page || !strstr(err.text, cases[i].says))
+            fail_msg("%s %s: %s", cases[i].more, cases[i].head, page ? "is taken" : err.text);
     }
 }
 
@@ -192,6 +289,9 @@ int main(void)
         cmocka_unit_test(mistakes_are_refused_with_their_line),
         cmocka_unit_test(keys_that_change_the_model_are_refused_by_name),
         cmocka_unit_test(pages_that_come_along_are_pages),
+        cmocka_unit_test(a_classifier_has_labels),
+        cmocka_unit_test(labels_that_are_there_change_nothing),
+        cmocka_unit_test(labels_that_no_classifier_has_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
