@@ -44,8 +44,8 @@ static __device__ void add_scores(struct softmax *so_far, float scores[PAIR][SCO
         float largest = -INFINITY, sum = 0;
         for (int j = 0; j < SCORES; j++) {
             int at = key + column_of(j);
-            bool seen = at < keys && (!c->causal || at <= query) && at >= from &&
-                        (c->window == 0 || at - query < c->window);
+            const bool within = c->window == 0 || at - query < c->window;
+            bool seen = at < keys && (!c->causal || at <= query) && within && at >= from;
             scores[i][j] = seen ? attention_score(c, scores[i][j]) : -INFINITY;
             largest = fmaxf(largest, scores[i][j]);
         }

@@ -185,7 +185,7 @@ extern "C" int cuda_attention_backward_tf32(void *dq, void *dk, void *dv, const 
                                             void *stream, struct muster_error *err)
 {
     struct attention_call call;
-    if (a->head_size > CUDA_ATTENTION_TENSOR_HEAD || a->cap > 0)
+    if (a->head_size > CUDA_ATTENTION_TENSOR_HEAD || a->cap > 0 || (a->window > 0 && !a->causal))
         return cuda_attention_backward(dq, dk, dv, dout, q, k, v, out, lse, a, beta, work, stream, err);
     if (attention_call_make(&call, "attention_backward", a, q, k, v, dout, err) < 0)
         return -1;

@@ -127,7 +127,7 @@ extern "C" int cuda_attention_forward_tf32(void *out, void *lse, const void *q, 
                                            struct muster_error *err)
 {
     struct attention_call call;
-    if (a->head_size > CUDA_ATTENTION_TENSOR_HEAD || a->cap > 0)
+    if (a->head_size > CUDA_ATTENTION_TENSOR_HEAD || a->cap > 0 || (a->window > 0 && !a->causal))
         return cuda_attention_forward(out, lse, q, k, v, a, work, stream, err);
     if (attention_call_make(&call, "attention_forward", a, q, k, v, NULL, err) < 0)
         return -1;

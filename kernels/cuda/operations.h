@@ -98,7 +98,8 @@ int cuda_attention_backward(void *dq, void *dk, void *dv, const void *dout, cons
                             const int beta[3], void *work, void *stream, struct muster_error *err);
 size_t cuda_attention_work(const struct attention *a);
 /* The same by tensor cores, whose products round both factors to tf32 (10 bits of mantissa) and add in float;
- * heads wider than 64, and attention with a window or a cap, are computed as above. Needs sm_80. */
+ * heads wider than 64, and attention with a cap or with a window
+ * on both sides, are computed as above. Needs sm_80. */
 int cuda_attention_forward_tf32(void *out, void *lse, const void *q, const void *k, const void *v,
                                 const struct attention *a, void *work, void *stream,
                                 struct muster_error *err);

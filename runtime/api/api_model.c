@@ -39,6 +39,17 @@ struct muster_model *muster_model_new(const char *name, struct muster_error *err
     return NULL;
 }
 
+/* Labels of the settings in the place of those of config.json. */
+static int set_labels(const struct train_config *c, struct architecture *found, struct muster_error *err)
+{
+    int count = (int)c->num_classes;
+    for (int i = 0; c->labels && c->labels[i]; i++)
+        count = i + 1;
+    if (!count || (!c->labels && architecture_classifies(found) && count == architecture_labels(found)))
+        return 0;
+    return architecture_set_labels(found, (const char *const *)c->labels, count, err);
+}
+
 /* The sizes of a built-in model: by name from settings, otherwise from the files at a path. */
 static int find_sizes(const char *architecture, const char *const *settings, struct architecture *found,
                       struct train_config *config, struct muster_error *err)
@@ -57,8 +68,8 @@ static int find_sizes(const char *architecture, const char *const *settings, str
         *found = train_architecture(config);
         return 0;
     }
-    const char *other = train_settings_not_of(settings, "lora");
-    if (other && strncmp(other, "model.page=", 11) != 0)
+    const char *other = train_settings_other(settings);
+    if (other)
         return error_set(err, MUSTER_E_INVALID, "setting '%s' has no effect: the files at %s have the sizes",
                          other, architecture);
     if (train_settings_read(settings, "model", config, err) < 0)
@@ -71,6 +82,7 @@ static int find_sizes(const char *architecture, const char *const *settings, str
     if (files_architecture(files)) {
         *found = *files_architecture(files);
         architecture_keep(found);
+        result = set_labels(config, found, err);
     } else
         result = error_set(
             err, MUSTER_E_INVALID,

@@ -288,6 +288,13 @@ int32_t muster_within(struct muster_model *model, int32_t in, int32_t lengths)
     return x < 0 ? -1 : api_model_handle(w, program_within(w, x, lengths));
 }
 
+int32_t muster_first(struct muster_model *model, int32_t in)
+{
+    struct writer *w = api_model_writer(model);
+    int x = w ? api_model_value(w, "first", in) : -1;
+    return x < 0 ? -1 : api_model_handle(w, program_first(w, x));
+}
+
 int32_t muster_mean(struct muster_model *model, int32_t in, int32_t lengths)
 {
     struct writer *w = api_model_writer(model);

@@ -159,18 +159,40 @@ const char *muster_trainer_opened(const struct muster_trainer *t)
     return t->opened;
 }
 
+static int keep_drawn(struct muster_trainer *t, const struct files *files)
+{
+    const char *text = files_drawn(files, &t->drawn_count);
+    mem_free(t->drawn);
+    t->drawn = text ? mem_strdup(text) : NULL;
+    return text && !t->drawn ? -1 : 0;
+}
+
+const char *muster_trainer_drawn(const struct muster_trainer *t, int32_t *count)
+{
+    if (count)
+        *count = t->drawn_count;
+    return t->drawn;
+}
+
 /* The settings of an export. */
 static int keep_source(struct muster_trainer *t, const struct files *files, struct muster_error *err)
 {
     const char *folder = files_folder(files);
-    if (files_lora(files)) /* the base is of another folder */
+    int lacks;
+    const bool adapters = files_lora(files) != NULL;
+    (void)files_drawn(files, &lacks);
+    if (adapters && !lacks) { /* with its classifier */
+        mem_free(take_pointer(&t->drawn));
+        t->drawn_count = 0;
+    }
+    if (adapters) /* the base is of another folder */
         return 0;
     char *copy = folder ? mem_strdup(folder) : NULL;
     if (folder && !copy)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the name of %s", folder);
     mem_free(t->folder);
     t->folder = copy;
-    if (keep_opened(t, files) < 0)
+    if (keep_opened(t, files) < 0 || keep_drawn(t, files) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for what %s has", folder ? folder : "a file");
     t->loaded_dtype = files_dtype(files);
     t->dropout = files_dropout(files);

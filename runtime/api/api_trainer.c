@@ -90,6 +90,7 @@ void api_release(struct muster_trainer *t)
     mem_free(t->folder);
     mem_free(t->class_rows);
     mem_free(t->opened);
+    mem_free(t->drawn);
     train_settings_free(t->notes);
     muster_model_free(t->shared);
 }

@@ -61,7 +61,9 @@ struct muster_trainer {
     enum dtype
         loaded_dtype; /* type of the tensors that were loaded; DTYPE_COUNT: none were, or types differ */
     char *opened;     /* what of them was kept in few bits, as text; NULL: nothing */
-    double dropout;   /* that its config.json gives, and which is not applied */
+    char *drawn;      /* parameters that they lack, as text; NULL: none */
+    int drawn_count;
+    double dropout; /* that its config.json gives, and which is not applied */
     struct api_overrides overrides;
     bool stop;
     int64_t targets;     /* number in a whole step, where it is known; 0: counted */

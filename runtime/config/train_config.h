@@ -27,6 +27,7 @@ enum {
     TRAIN_ARCHITECTURE_RESNET,
     TRAIN_ARCHITECTURE_TEXT_CLASSIFIER,
     TRAIN_ARCHITECTURE_TEXT_ENCODER,
+    TRAIN_ARCHITECTURE_ENCODER, /* of model.path */
     TRAIN_ARCHITECTURE_AUTO
 };
 enum { TRAIN_OUTPUT_AUTO, TRAIN_OUTPUT_FP32, TRAIN_OUTPUT_BF16 };
@@ -149,6 +150,7 @@ struct train_config {
     int64_t rope_original_positions;
     int64_t input_channels, input_size;     /* models of pictures only */
     int64_t num_classes;                    /* see train_config_classes */
+    char **labels;                          /* NULL: none */
     double dropout;                         /* models of labelled texts only */
     int64_t resnet_stages, blocks, filters; /* resnet only */
     /* lora; see lora.h */

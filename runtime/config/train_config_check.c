@@ -28,7 +28,10 @@ enum { TEXT_SIZE = 160 };
 #define PICTURES   (ONLY(TRAIN_ARCHITECTURE_SIMPLE_CNN) | RESNET)
 #define LANGUAGE   (ONLY(TRAIN_ARCHITECTURE_GPT2) | LLAMA | ONLY(TRAIN_ARCHITECTURE_AUTO))
 #define ENCODER    ONLY(TRAIN_ARCHITECTURE_TEXT_ENCODER)
-#define LABELS     (ONLY(TRAIN_ARCHITECTURE_TEXT_CLASSIFIER) | ENCODER)
+#define OWN_LABELS (ONLY(TRAIN_ARCHITECTURE_TEXT_CLASSIFIER) | ENCODER)
+#define FOLDER     ONLY(TRAIN_ARCHITECTURE_ENCODER)
+#define LABELS     (OWN_LABELS | FOLDER)
+#define UNKNOWN    ONLY(TRAIN_ARCHITECTURE_AUTO)
 #define TEXT       (LANGUAGE | LABELS)
 #define NOT_EMPTY  1 /* a text */
 #define SIZES      2 /* a path to files that do not give the sizes of their model */
@@ -119,8 +122,8 @@ static const struct effect {
     {"model.rope_original_positions", "model.path", SIZES},
     {"lora.alpha", "lora.rank", 0},
     {"lora.target", "lora.rank", 0},
-    {"lora.rank", "model.architecture", LANGUAGE},
-    {"lora.path", "model.architecture", LANGUAGE},
+    {"lora.rank", "model.architecture", LANGUAGE | FOLDER},
+    {"lora.path", "model.architecture", LANGUAGE | FOLDER},
     {"lora.base_tables", "lora.base", ONLY(STORED_NF4) | ONLY(STORED_INT8)},
     {"logging.tensorboard", "logging.dir", NOT_EMPTY},
     {"training.on_replica_difference", "training.check_replicas_every", 0},
@@ -134,7 +137,7 @@ static const struct effect {
     {"training.keep_whole_below", "training.strategy", SHARDED},
     {"model.kv_heads", "model.architecture", LLAMA},
     {"model.head_size", "model.architecture", LLAMA},
-    {"model.hidden", "model.architecture", LLAMA | LABELS},
+    {"model.hidden", "model.architecture", LLAMA | OWN_LABELS},
     {"model.tied", "model.architecture", LLAMA},
     {"model.attention_bias", "model.architecture", LLAMA},
     {"model.norm_epsilon", "model.architecture", LLAMA},
@@ -146,8 +149,9 @@ static const struct effect {
     {"model.rope_original_positions", "model.architecture", LLAMA},
     {"model.input_channels", "model.architecture", PICTURES},
     {"model.input_size", "model.architecture", PICTURES},
-    {"model.num_classes", "model.architecture", PICTURES | LABELS},
-    {"model.dropout", "model.architecture", LABELS},
+    {"model.num_classes", "model.architecture", PICTURES | LABELS | UNKNOWN},
+    {"model.labels", "model.architecture", FOLDER | UNKNOWN},
+    {"model.dropout", "model.architecture", OWN_LABELS},
     {"model.stages", "model.architecture", RESNET},
     {"model.blocks", "model.architecture", RESNET},
     {"model.filters", "model.architecture", RESNET},
@@ -454,8 +458,27 @@ static int check_adapted_output(const char *name, const struct train_config *c, 
     return 0;
 }
 
+static int check_encoder(const char *name, const struct train_config *c, struct muster_error *err)
+{
+    int64_t labels = 0;
+    while (c->labels && c->labels[labels])
+        labels++;
+    if (c->architecture == TRAIN_ARCHITECTURE_ENCODER &&
+        (!text_helps(c->model_path, NOT_EMPTY) || train_config_gives_sizes(c)))
+        return error_set(err, MUSTER_E_INVALID,
+                         "%smodel.architecture is encoder: name its folder with config.json as model.path",
+                         name);
+    if (labels == 1 || (labels && c->num_classes && labels != c->num_classes))
+        return error_set(err, MUSTER_E_INVALID, "%smodel.labels has %lld names, and %s%lld", name,
+                         (long long)labels, labels == 1 ? "there are at least " : "model.num_classes is ",
+                         labels == 1 ? 2LL : (long long)c->num_classes);
+    return 0;
+}
+
 static int check_model(const char *name, const struct train_config *c, struct muster_error *err)
 {
+    if (check_encoder(name, c, err) < 0)
+        return -1;
     if (c->channels % c->heads && !c->head_size && c->architecture != TRAIN_ARCHITECTURE_TEXT_CLASSIFIER)
         return error_set(err, MUSTER_E_INVALID, "%smodel.channels %lld is not a multiple of model.heads %lld",
                          name, (long long)c->channels, (long long)c->heads);
@@ -496,14 +519,15 @@ static int check_classifier(const char *name, const struct train_config *c, stru
         return error_set(err, MUSTER_E_INVALID,
                          "%straining.sequence_length is %lld, and a picture is one position: leave it out",
                          name, (long long)c->sequence_length);
-    if (train_config_classes(c) < 2)
+    if (c->num_classes == 1)
         return error_set(err, MUSTER_E_INVALID, "%smodel.num_classes is %lld; there are 2 at least", name,
                          (long long)c->num_classes);
-    if (c->output_format == FILES_HF && *text_of(c->output))
-        return error_set(err, MUSTER_E_INVALID,
-                         "%straining.output_format hf is of language models; safetensors and pth are of "
-                         "classifiers too",
-                         name);
+    if (c->output_format == FILES_HF && *text_of(c->output) && c->architecture != TRAIN_ARCHITECTURE_ENCODER)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "%straining.output_format hf is of language models and encoders; safetensors and pth are "
+            "of other classifiers too",
+            name);
     return check_held_out(name, c, err);
 }
 
@@ -526,6 +550,12 @@ bool train_config_is_used(const struct train_config *config, const struct knob *
 
 static int check_data(const char *name, const struct train_config *c, struct muster_error *err)
 {
+    /* The config.json of a folder has the number of its labels. */
+    if (c->architecture == TRAIN_ARCHITECTURE_AUTO && c->num_classes && train_config_gives_sizes(c))
+        return error_set(err, MUSTER_E_INVALID,
+                         "%smodel.num_classes has no effect with model.architecture: auto; remove it or set "
+                         "model.architecture to a classifier",
+                         name);
     for (size_t i = 0; i < sizeof of_program / sizeof *of_program; i++)
         if (check_effect(name, c, &of_program[i], err) < 0)
             return -1;

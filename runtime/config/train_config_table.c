@@ -42,7 +42,7 @@ static const char *const matmul_precisions[] = {"auto", "fp32", "tf32", "bf16", 
 static const char *const products[] = {"auto", "openblas", "onednn", NULL};          /* TRAIN_PRODUCTS_... */
 static const char *const nonfinite_policies[] = {"skip", "stop", "roll_back", NULL}; /* TRAIN_NONFINITE_... */
 static const char *const architectures[] = {
-    "gpt2", "llama", "simple_cnn", "resnet", "text_classifier", "text_encoder", "auto", NULL};
+    "gpt2", "llama", "simple_cnn", "resnet", "text_classifier", "text_encoder", "encoder", "auto", NULL};
 static const char *const output_formats[] = {
 #define FILES_FORMAT_NAME(symbol, name) name,
     FILES_FORMATS(FILES_FORMAT_NAME)
@@ -241,7 +241,8 @@ bool train_config_reads_pictures(const struct train_config *config)
 bool train_config_reads_labels(const struct train_config *config)
 {
     return config->architecture == TRAIN_ARCHITECTURE_TEXT_CLASSIFIER ||
-           config->architecture == TRAIN_ARCHITECTURE_TEXT_ENCODER;
+           config->architecture == TRAIN_ARCHITECTURE_TEXT_ENCODER ||
+           config->architecture == TRAIN_ARCHITECTURE_ENCODER;
 }
 
 int train_config_classes(const struct train_config *config)

@@ -119,11 +119,22 @@ int train_settings_model(const char *architecture, const char *const *texts, str
                      architecture);
 }
 
-const char *train_settings_not_of(const char *const *texts, const char *section)
+/* Keys of section model that a folder's model takes. */
+static const char *const of_files[] = {"model.page", "model.num_classes", "model.labels"};
+enum { OF_FILES = sizeof of_files / sizeof *of_files };
+
+static bool is_of_files(const char *name, size_t length)
 {
-    const size_t length = strlen(section);
+    for (int i = 0; i < OF_FILES; i++)
+        if (strlen(of_files[i]) == length && !strncmp(name, of_files[i], length))
+            return true;
+    return false;
+}
+
+const char *train_settings_other(const char *const *texts)
+{
     for (size_t i = 0; texts && texts[i]; i++)
-        if (strncmp(texts[i], section, length) != 0 || texts[i][length] != '.')
+        if (strncmp(texts[i], "lora.", 5) != 0 && !is_of_files(texts[i], strcspn(texts[i], "=")))
             return texts[i];
     return NULL;
 }
@@ -183,6 +194,21 @@ char **train_settings_joined(const struct train_config *config, const char *firs
         if (among && config->sources[i] != KNOB_FROM_DEFAULT && !is_of_program(knob))
             result = add_knob(&texts, knob, config);
     }
+    if (!result)
+        return texts.items;
+    train_settings_free(texts.items);
+    return NULL;
+}
+
+char **train_settings_of_files(const struct train_config *config)
+{
+    const struct knob_table *table = train_config_table();
+    struct texts texts = {.items = mem_calloc(1, sizeof(char *))};
+    int result = texts.items ? 0 : -1;
+    for (size_t i = 0; !result && i < table->count; i++)
+        if (is_of_files(table->knobs[i].name, strlen(table->knobs[i].name)) &&
+            config->sources[i] != KNOB_FROM_DEFAULT)
+            result = add_knob(&texts, &table->knobs[i], config);
     if (!result)
         return texts.items;
     train_settings_free(texts.items);

@@ -17,8 +17,11 @@ enum { TRAIN_POSITIONS = 1024 };
 int train_settings_model(const char *architecture, const char *const *texts, struct train_config *config,
                          struct muster_error *err);
 
-/* The first that is not of the section; NULL: all are. */
-const char *train_settings_not_of(const char *const *texts, const char *section);
+/* The texts of a model whose files give its sizes, as they were set: its page and its labels. Owned as
+ * below. */
+char **train_settings_of_files(const struct train_config *config);
+/* The first that such a model does not take; NULL: there is none. */
+const char *train_settings_other(const char *const *texts);
 
 /* The texts of all values of a section (training: and of mesh) that were set, NULL at the end, owned by the
  * caller (train_settings_free). NULL: no memory. */

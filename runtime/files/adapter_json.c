@@ -41,6 +41,23 @@ static bool is_empty(const json_t *value)
            (json_is_array(value) && !json_array_size(value));
 }
 
+/* Classifiers are the modules that may be trained whole. */
+static bool is_classifier(const char *key, const json_t *value)
+{
+    static const char *const names[] = {"classifier", "pre_classifier", "score"};
+    if (strcmp(key, "modules_to_save") != 0 || !json_is_array(value))
+        return false;
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const char *name = json_string_value(json_array_get(value, i));
+        size_t n = 0;
+        while (n < sizeof names / sizeof *names && name && strcmp(name, names[n]) != 0)
+            n++;
+        if (!name || n == sizeof names / sizeof *names)
+            return false;
+    }
+    return true;
+}
+
 static int refuse_value(const char *name, const char *key, const json_t *value, const char *works,
                         struct muster_error *err)
 {
@@ -86,7 +103,8 @@ static int check_keys(const char *name, const json_t *root, struct muster_error 
     json_object_foreach((json_t *)(uintptr_t)root, key, value)
     {
         const char *text = json_string_value(value);
-        if (is_passed_over(key) || is_empty(value) || (!strcmp(key, "bias") && text && !strcmp(text, "none")))
+        if (is_passed_over(key) || is_empty(value) || is_classifier(key, value) ||
+            (!strcmp(key, "bias") && text && !strcmp(text, "none")))
             continue;
         return refuse_value(name, key, value, MERGE, err);
     }
@@ -200,6 +218,23 @@ static void put_all(struct buffer *out, const struct model *model)
     }
 }
 
+/* The modules that are trained whole, by the first parts of their names. */
+static void put_saved(struct buffer *out, const struct model *model)
+{
+    const char *before = "";
+    size_t length = 0;
+    int count = 0;
+    for (int i = 0; i < model->param_count; i++) {
+        const char *name = model->params[i].name;
+        if (model->params[i].adapter != PARAM_SAVED || (length && !strncmp(name, before, length + 1)))
+            continue;
+        before = name;
+        length = strcspn(name, ".");
+        (void)buffer_printf(out, "%s\n    \"%.*s\"", count++ ? "," : "[", (int)length, name);
+    }
+    (void)buffer_text(out, count ? "\n  ]" : "null");
+}
+
 static void put_targets(struct buffer *out, const struct model *model, const struct lora *lora)
 {
     for (int i = 0; i < lora->target_count; i++)
@@ -225,13 +260,18 @@ int adapter_json_format(const struct architecture *architecture, const struct mo
                         ",\n  \"bias\": \"none\",\n  \"fan_in_fan_out\": %s,\n  \"inference_mode\": true,\n"
                         "  \"init_lora_weights\": true,\n  \"layers_pattern\": null,\n"
                         "  \"layers_to_transform\": null,\n  \"lora_alpha\": %.15g,\n"
-                        "  \"lora_dropout\": %.15g,\n  \"modules_to_save\": null,\n"
-                        "  \"peft_type\": \"LORA\",\n  \"r\": %d,\n  \"rank_pattern\": {},\n"
+                        "  \"lora_dropout\": %.15g,\n  \"modules_to_save\": ",
+                        gpt2 ? "true" : "false", lora->alpha, lora->dropout);
+    put_saved(out, model);
+    (void)buffer_printf(out,
+                        ",\n  \"peft_type\": \"LORA\",\n  \"r\": %d,\n  \"rank_pattern\": {},\n"
                         "  \"revision\": null,\n  \"target_modules\": [",
-                        gpt2 ? "true" : "false", lora->alpha, lora->dropout, lora->rank);
+                        lora->rank);
     put_targets(out, model, lora);
-    return buffer_text(out, "\n  ],\n  \"task_type\": \"CAUSAL_LM\",\n  \"use_dora\": false,\n"
-                            "  \"use_rslora\": false\n}\n")
+    return buffer_printf(out,
+                         "\n  ],\n  \"task_type\": \"%s\",\n  \"use_dora\": false,\n"
+                         "  \"use_rslora\": false\n}\n",
+                         architecture_classifies(architecture) ? "SEQ_CLS" : "CAUSAL_LM")
                ? error_set(err, MUSTER_E_NOMEM, "no memory for adapter_config.json")
                : 0;
 }

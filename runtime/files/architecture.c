@@ -127,6 +127,16 @@ bool architecture_leaves_unread(const struct architecture *architecture, const c
     return architecture_classifies(architecture) && page_leaves_unread(architecture->page, tensor);
 }
 
+int architecture_labels(const struct architecture *architecture)
+{
+    return page_labels(architecture->page);
+}
+
+const char *architecture_label(const struct architecture *architecture, int label)
+{
+    return page_label(architecture->page, label);
+}
+
 int architecture_set_labels(struct architecture *architecture, const char *const *names, int count,
                             struct muster_error *err)
 {

@@ -72,6 +72,9 @@ bool architecture_classifies(const struct architecture *architecture);
 /* As page_may_lack and page_leaves_unread. */
 bool architecture_may_lack(const struct architecture *architecture, const char *param);
 bool architecture_leaves_unread(const struct architecture *architecture, const char *tensor);
+/* As page_labels and page_label. */
+int architecture_labels(const struct architecture *architecture);
+const char *architecture_label(const struct architecture *architecture, int label);
 /* Gives it other labels, before it is copied. MUSTER_E_INVALID: it is no such model. */
 int architecture_set_labels(struct architecture *architecture, const char *const *names, int count,
                             struct muster_error *err);

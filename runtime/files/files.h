@@ -24,6 +24,9 @@ struct files;
 struct files *files_open(const char *path, struct muster_error *err);
 /* The same with a page of the user's that reads config.json (runtime/pages/page.h); NULL: none. */
 struct files *files_open_by(const char *path, const char *page, struct muster_error *err);
+/* Reads config.json of a folder alone; call architecture_drop afterwards. page: as in files_open_by. */
+int files_sizes(const char *path, const char *page, struct architecture *architecture,
+                struct muster_error *err);
 void files_close(struct files *files); /* accepts NULL */
 GUARD_DEFINE(files, struct files *, files_close);
 
@@ -38,7 +41,7 @@ const char *files_folder(const struct files *files);
 enum dtype files_dtype(const struct files *files);
 /* "28 of 39 tensors are in int4 in groups of 64"; nothing is added where all are of full width. */
 int files_coded_text(const struct files *files, struct buffer *out);
-/* Of files that were matched: "3 parameters are not there and begin at random: ...", and how many. */
+/* After files_match: "3 parameters are not there and begin at random: ...", and how many. */
 const char *files_drawn(const struct files *files, int *count);
 /* The largest probability of dropout in config.json; dropout is not applied. */
 double files_dropout(const struct files *files);

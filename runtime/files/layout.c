@@ -36,7 +36,7 @@ static int describe(const struct model *model, const struct architecture *archit
     int count = 0;
     for (int i = 0; i < model->param_count; i++) {
         const struct param_desc *param = &model->params[i];
-        if ((param->adapter != PARAM_OF_BASE) != adapters)
+        if (param->adapter != PARAM_SAVED && (param->adapter != PARAM_OF_BASE) != adapters)
             continue;
         struct placing *p = &placing[count++];
         *p = (struct placing){.param = i,

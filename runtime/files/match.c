@@ -58,7 +58,8 @@ enum { NAME_ROOM = MODEL_NAME_LIMIT + 48 };
 
 static bool matcher_wants(const struct matcher *m, int param)
 {
-    return (m->model->params[param].adapter != PARAM_OF_BASE) == m->adapters;
+    const enum param_adapter adapter = m->model->params[param].adapter;
+    return adapter == PARAM_SAVED || (adapter != PARAM_OF_BASE) == m->adapters;
 }
 
 /* Parameters of a model with its head (whole), otherwise without it. */

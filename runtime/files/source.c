@@ -164,24 +164,33 @@ static int read_index(struct files *files, const char *path, struct muster_error
     return tensors_sort(&files->tensors, files->path, err) || check_index(files, map, err) ? -1 : 0;
 }
 
+static int read_sizes(const char *folder, const char *page, struct architecture *architecture,
+                      struct config_notes *notes, struct muster_error *err)
+{
+    scope_buffer text = {0}, words = {0};
+    scope_free char *path = mem_printf("%s/config.json", folder);
+    if (!path)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", folder);
+    if (io_read_file(path, JSON_TEXT_LIMIT, &text, err) < 0)
+        return error_wrap(err, "%s is no folder of a model", folder);
+    if (page && io_read_file(page, TREE_BYTES_LIMIT, &words, err) < 0)
+        return error_wrap(err, "model.page");
+    const struct config_page own = {page, words.data ? words.data : "", words.length};
+    return config_json_parse(path, text.data ? text.data : "", text.length, page ? &own : NULL, architecture,
+                             notes, err);
+}
+
+int files_sizes(const char *path, const char *page, struct architecture *architecture,
+                struct muster_error *err)
+{
+    struct config_notes notes;
+    return read_sizes(path, page, architecture, &notes, err);
+}
+
 static int read_config(struct files *files, struct muster_error *err)
 {
-    scope_buffer text = {0};
-    scope_free char *path = mem_printf("%s/config.json", files->path);
-    if (!path)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to read %s", files->path);
-    if (io_read_file(path, JSON_TEXT_LIMIT, &text, err) < 0)
-        return error_wrap(err, "%s is no folder of a model", files->path);
     files->has_architecture = true;
-    if (!files->page)
-        return config_json_parse(path, text.data ? text.data : "", text.length, NULL, &files->architecture,
-                                 &files->notes, err);
-    scope_buffer page = {0};
-    if (io_read_file(files->page, TREE_BYTES_LIMIT, &page, err) < 0)
-        return error_wrap(err, "model.page");
-    const struct config_page own = {files->page, page.data ? page.data : "", page.length};
-    return config_json_parse(path, text.data ? text.data : "", text.length, &own, &files->architecture,
-                             &files->notes, err);
+    return read_sizes(files->path, files->page, &files->architecture, &files->notes, err);
 }
 
 /* Takes path. */

@@ -145,6 +145,8 @@ MUSTER_API int32_t muster_within(struct muster_model *model, int32_t in, int32_t
 /* The mean over the positions that are there, 0 where none is: a row for each sample, as all that follows
  * from it. */
 MUSTER_API int32_t muster_mean(struct muster_model *model, int32_t in, int32_t lengths);
+/* The first position of each sample: a value with a row for each sample. */
+MUSTER_API int32_t muster_first(struct muster_model *model, int32_t in);
 /* kind: "gelu_tanh" (GPT-2's), "gelu", "silu", "relu", "tanh", "sigmoid". */
 MUSTER_API int32_t muster_activation(struct muster_model *model, int32_t in, const char *kind);
 MUSTER_API int32_t muster_gated(struct muster_model *model, int32_t gate, int32_t up,

@@ -452,6 +452,10 @@ MUSTER_API int muster_trainer_hash(struct muster_trainer *trainer, char exact[17
  * 64". They were opened to the trainer's type as they were read. NULL: none is. */
 MUSTER_API const char *muster_trainer_opened(const struct muster_trainer *trainer);
 
+/* Of an encoder whose files lack a classifier: "2 parameters are not there and begin at random: ...", or that
+ * tensors of another head are not read. NULL: nothing of both. *count: these parameters; NULL: not wanted. */
+MUSTER_API const char *muster_trainer_drawn(const struct muster_trainer *trainer, int32_t *count);
+
 struct muster_quantization {
     uint32_t size;      /* sizeof(struct muster_quantization), set by the caller */
     int32_t tables;     /* not 0: tables of embeddings and the head too, a row a channel, in int8 */

@@ -10,7 +10,8 @@
 int labels_count(const json_t *config);
 /* The name of label i, owned by config; NULL: it has none of its own, as "LABEL_1" is none. */
 const char *labels_name(const json_t *config, int i);
-/* Gives config `count` labels. names NULL: those of transformers, LABEL_0 and so on. Returns 0; 1: it has
+/* Gives config `count` labels. names NULL: LABEL_0 and so on, as transformers names
+ * them. Returns 0; 1: it has
  * these labels already; -1: no memory. */
 int labels_set(json_t *config, const char *const *names, int count);
 /* Names the class of the model. Returns as labels_set. */

@@ -33,7 +33,7 @@ static int rows_of(struct page_run *run, const struct page_value *value, int *ou
     return 0;
 }
 
-static int name_of(struct page_run *run, const struct page_value *value, const char **out)
+static int page_name_of(struct page_run *run, const struct page_value *value, const char **out)
 {
     *out = value->text;
     return value->kind == PAGE_TEXT ? 0 : page_fail(run, "the name of an operation is a text");
@@ -95,7 +95,7 @@ static int op_embedding(struct page_run *run, const struct page_value *arguments
     const char *name, *positions;
     int64_t rows, width, position_rows = 0, first = 0;
     int learned = -1;
-    if (!writes(run) || name_of(run, &arguments[NAME], &name) < 0 ||
+    if (!writes(run) || page_name_of(run, &arguments[NAME], &name) < 0 ||
         page_whole(run, &arguments[ROWS], "the number of tokens", 2, 1 << 24, &rows) < 0 ||
         page_width(run, &arguments[WIDTH], &width) < 0)
         return -1;
@@ -105,7 +105,7 @@ static int op_embedding(struct page_run *run, const struct page_value *arguments
     run->table = table;
     memcpy(run->table_name, run->writer.model->params[table].name, sizeof run->table_name);
     if (arguments[POSITIONS].kind != PAGE_NONE) {
-        if (name_of(run, &arguments[POSITIONS], &positions) < 0 ||
+        if (page_name_of(run, &arguments[POSITIONS], &positions) < 0 ||
             page_whole(run, &arguments[POSITION_ROWS], "the number of positions", 1, 1 << 24,
                        &position_rows) < 0 ||
             (arguments[FIRST].kind != PAGE_NONE &&
@@ -124,7 +124,7 @@ static int op_types(struct page_run *run, const struct page_value *arguments, st
     enum { NAME, ROWS, WIDTH };
     const char *name;
     int64_t rows, width;
-    if (!writes(run) || name_of(run, &arguments[NAME], &name) < 0 ||
+    if (!writes(run) || page_name_of(run, &arguments[NAME], &name) < 0 ||
         page_whole(run, &arguments[ROWS], "the number of types", 1, 1 << 24, &rows) < 0 ||
         page_width(run, &arguments[WIDTH], &width) < 0)
         return -1;
@@ -147,7 +147,7 @@ static int op_classes(struct page_run *run, const struct page_value *arguments, 
     (void)out;
     if (!writes(run) || rows_of(run, &arguments[X], &x) < 0 ||
         page_whole(run, &arguments[ROWS], "the number of labels", 2, 1 << 16, &rows) < 0 ||
-        name_of(run, &arguments[NAME], &name) < 0)
+        page_name_of(run, &arguments[NAME], &name) < 0)
         return -1;
     if (run->labels < 0)
         return page_fail(run, "classes is the end of pages of labelled texts alone (classifier)");
@@ -170,7 +170,8 @@ static int op_logits(struct page_run *run, const struct page_value *arguments, s
     int64_t rows;
     double cap;
     (void)out;
-    if (!writes(run) || rows_of(run, &arguments[X], &x) < 0 || name_of(run, &arguments[NAME], &name) < 0 ||
+    if (!writes(run) || rows_of(run, &arguments[X], &x) < 0 ||
+        page_name_of(run, &arguments[NAME], &name) < 0 ||
         page_whole(run, &arguments[ROWS], "the number of tokens", 2, 1 << 24, &rows) < 0 ||
         number_or(run, &arguments[CAP], "a cap", 0, &cap) < 0)
         return -1;
@@ -192,6 +193,23 @@ static int op_logits(struct page_run *run, const struct page_value *arguments, s
 
 /* ---- rows into rows ---- */
 
+/* A product gets no adapter where it is trained whole. */
+static int saved_linear(struct page_run *run, int x, int64_t width, const char *name, bool bias)
+{
+    struct writer *w = &run->writer;
+    char full[3 * MODEL_NAME_LIMIT];
+    (void)snprintf(full, sizeof full, "%s%s.weight", w->prefix,
+                   name); /* a longer name fails as a parameter's */
+    if (!page_saves(run->of, full) || w->error.code)
+        return program_linear(w, x, width, name, bias, 0.02);
+    const int weight = weight_of(run, name, width, w->program->values[x].width);
+    (void)snprintf(full, sizeof full, "%s.bias", name);
+    return weight < 0
+               ? -1
+               : program_linear_by(w, x, weight,
+                                   bias ? program_parameter(w, full, width, 0, PARAM_INIT_ZERO, 0) : -1);
+}
+
 static int op_linear(struct page_run *run, const struct page_value *arguments, struct page_value *out)
 {
     enum { X, WIDTH, NAME, BIAS, TURNED };
@@ -199,10 +217,10 @@ static int op_linear(struct page_run *run, const struct page_value *arguments, s
     int64_t width;
     int x = -1;
     if (!writes(run) || rows_of(run, &arguments[X], &x) < 0 ||
-        page_width(run, &arguments[WIDTH], &width) < 0 || name_of(run, &arguments[NAME], &name) < 0)
+        page_width(run, &arguments[WIDTH], &width) < 0 || page_name_of(run, &arguments[NAME], &name) < 0)
         return -1;
     const int first = run->writer.model->param_count;
-    const int y = program_linear(&run->writer, x, width, name, page_is_true(&arguments[BIAS]), 0.02);
+    const int y = saved_linear(run, x, width, name, page_is_true(&arguments[BIAS]));
     if (y >= 0 && page_is_true(&arguments[TURNED]))
         run->writer.model->params[first].file_transposed = true;
     return rows_result(run, y, out);
@@ -214,7 +232,8 @@ static int op_rms_norm(struct page_run *run, const struct page_value *arguments,
     const char *name;
     int x = -1, parts = 1;
     double epsilon, offset;
-    if (!writes(run) || rows_of(run, &arguments[X], &x) < 0 || name_of(run, &arguments[NAME], &name) < 0 ||
+    if (!writes(run) || rows_of(run, &arguments[X], &x) < 0 ||
+        page_name_of(run, &arguments[NAME], &name) < 0 ||
         number_or(run, &arguments[EPSILON], "epsilon", 0, &epsilon) < 0 ||
         (arguments[PARTS].kind != PAGE_NONE && heads_of(run, &arguments[PARTS], &parts) < 0) ||
         number_or(run, &arguments[OFFSET], "the offset", 0, &offset) < 0)
@@ -228,7 +247,8 @@ static int op_layer_norm(struct page_run *run, const struct page_value *argument
     const char *name;
     int x = -1;
     double epsilon;
-    if (!writes(run) || rows_of(run, &arguments[X], &x) < 0 || name_of(run, &arguments[NAME], &name) < 0 ||
+    if (!writes(run) || rows_of(run, &arguments[X], &x) < 0 ||
+        page_name_of(run, &arguments[NAME], &name) < 0 ||
         number_or(run, &arguments[EPSILON], "epsilon", 0, &epsilon) < 0)
         return -1;
     const bool bias = arguments[BIAS].kind == PAGE_NONE || page_is_true(&arguments[BIAS]);

@@ -1,6 +1,5 @@
 /* page.c - see page.h: the sections of a page, and its runs. */
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,27 +8,6 @@
 #include "runtime/pages/labels.h"
 #include "runtime/pages/page_internal.h"
 
-/* Keys of a page. */
-enum section {
-    MODEL_TYPE, /* "qwen2": of config.json */
-    CLASSIFIER, /* "BertForSequenceClassification": its name in config.json; such a page reads labelled texts
-                 */
-    BASE,       /* "model.": prefix of names that the model without its head leaves out */
-    DRAWN,      /* of a classifier: beginnings of names that files of a model without its head lack */
-    UNREAD,     /* of a classifier: beginnings of names of other heads' tensors */
-    ADAPTERS,   /* modules that get adapters where no target is named, as PEFT chooses them */
-    ORDER,      /* parts of a block in the order in which transformers has them */
-    DROPOUT,    /* keys of config.json with probabilities that are not applied */
-    ONLY,       /* keys of config.json with the values that the page takes, divided by "|" */
-    VALUES,     /* statements */
-    POSITIONS,  /* expression: the longest sequence */
-    LAYERS,     /* expression: how often the block is */
-    EMBEDDING,  /* statements; x is the result */
-    NAMES,      /* "model.layers.{}": name of a block; its parameters' names begin with that and a dot */
-    BLOCK,      /* statements from x to x */
-    HEAD,       /* statements from x; the last is logits, or classes */
-    SECTIONS
-};
 static const struct section_row {
     const char *key;
     enum tree_kind kind;
@@ -39,6 +17,7 @@ static const struct section_row {
     [CLASSIFIER] = {"classifier", TREE_TEXT, true},
     [BASE] = {"base", TREE_TEXT, true},
     [DRAWN] = {"drawn", TREE_LIST, true},
+    [SAVED] = {"saved", TREE_LIST, true},
     [UNREAD] = {"unread", TREE_LIST, true},
     [ADAPTERS] = {"adapters", TREE_LIST, false},
     [ORDER] = {"order", TREE_LIST, true},
@@ -51,22 +30,6 @@ static const struct section_row {
     [NAMES] = {"names", TREE_TEXT, false},
     [BLOCK] = {"block", TREE_LIST, false},
     [HEAD] = {"head", TREE_LIST, false},
-};
-
-enum { HEAD_PARAMS = 8 };
-
-struct page {
-    atomic_int references;
-    char *name, *config_name;
-    bool own;
-    json_t *config;
-    struct tree tree;
-    const struct tree_node *section[SECTIONS]; /* NULL: absent */
-    bool changed;                              /* config is not the file's */
-    double dropout;
-    char tied[MODEL_NAME_LIMIT], tied_to[MODEL_NAME_LIMIT]; /* "": not tied */
-    int layers;
-    char head[HEAD_PARAMS][MODEL_NAME_LIMIT]; /* parameters of the head; "" at the end */
 };
 
 /* ---- errors ---- */
@@ -280,6 +243,9 @@ static struct model *run_page(struct page_run *run, const struct page *page, con
     writer_adapt(&run->writer, lora, "");
     const int result = run->writer.error.code ? page_fail(run, "%s", run->writer.error.text)
                                               : write_layers(run, page, layers);
+    for (int i = 0; lora && result >= 0 && i < run->writer.model->param_count; i++)
+        if (page_saves(page, run->writer.model->params[i].name))
+            run->writer.model->params[i].adapter = PARAM_SAVED;
     struct model *model = writer_finish(&run->writer, result < 0 ? NULL : &run->error);
     if (result < 0) {
         model_destroy(model);
@@ -304,6 +270,7 @@ static struct page_run *new_run(const struct page *page, struct muster_error *er
     run->page = page->name;
     run->config_name = page->config_name;
     run->config = page->config;
+    run->of = page;
     run->layer = run->table = -1;
     run->types = run->targets = run->lengths = run->labels = -1;
     return run;
@@ -380,7 +347,7 @@ static int try_run(struct page *page, struct muster_error *err)
     return 0;
 }
 
-static int changed_config(struct page *page, int result, struct muster_error *err)
+static int note_change(struct page *page, int result, struct muster_error *err)
 {
     page->changed = page->changed || result == 0;
     return result < 0 ? error_set(err, MUSTER_E_NOMEM, "no memory for %s", page->config_name) : 0;
@@ -389,12 +356,7 @@ static int changed_config(struct page *page, int result, struct muster_error *er
 static int set_class(struct page *page, struct muster_error *err)
 {
     const struct tree_node *name = page->section[CLASSIFIER];
-    return name ? changed_config(page, labels_set_class(page->config, name->text), err) : 0;
-}
-
-const char *page_own(const struct page *page)
-{
-    return page->own ? page->name : NULL;
+    return name ? note_change(page, labels_set_class(page->config, name->text), err) : 0;
 }
 
 struct page *page_open(const char *name, bool own, const char *text, size_t length, const char *config_name,
@@ -438,121 +400,7 @@ void page_release(struct page *page)
     mem_free(page);
 }
 
-/* ---- a page and its model ---- */
-
-const char *page_model_type(const struct page *page)
-{
-    return page->section[MODEL_TYPE]->text;
-}
-
-const json_t *page_config(const struct page *page)
-{
-    return page->config;
-}
-
-double page_dropout(const struct page *page)
-{
-    return page->dropout;
-}
-
-const char *page_base(const struct page *page)
-{
-    return page->section[BASE] ? page->section[BASE]->text : "";
-}
-
-const char *page_tied(const struct page *page)
-{
-    return *page->tied ? page->tied : NULL;
-}
-
-const char *page_tied_to(const struct page *page)
-{
-    return *page->tied ? page->tied_to : NULL;
-}
-
-/* The embedding, the blocks, whose parts are in the order of the page, and the head. */
-int page_order(const struct page *page, const char *param)
-{
-    const struct tree_node *order = page->section[ORDER];
-    const char *pattern = page->section[NAMES]->text;
-    const size_t before = (size_t)(strstr(pattern, "{}") - pattern);
-    const int parts = order ? (int)order->count + 1 : 1;
-    int layer = 0, end = 0, part = 0;
-    for (int i = 0; i < HEAD_PARAMS; i++)
-        if (!strcmp(param, page->head[i]))
-            return parts * (page->layers + 1);
-    if (strncmp(param, pattern, before) != 0 || sscanf(param + before, "%d.%n", &layer, &end) != 1 || !end)
-        return 0;
-    for (; order && part < (int)order->count; part++) {
-        const char *of = tree_text(order->items[part]);
-        if (of && !strncmp(param + before + end, of, strlen(of)))
-            break;
-    }
-    return parts * (1 + layer) + part;
-}
-
-/* ---- classifiers ---- */
-
-bool page_classifies(const struct page *page)
-{
-    return page->section[CLASSIFIER] != NULL;
-}
-
-int page_labels(const struct page *page)
-{
-    return labels_count(page->config);
-}
-
-const char *page_label(const struct page *page, int label)
-{
-    return labels_name(page->config, label);
-}
-
 int page_set_labels(struct page *page, const char *const *names, int count, struct muster_error *err)
 {
-    return changed_config(page, labels_set(page->config, names, count), err) < 0 ? -1 : try_run(page, err);
-}
-
-bool page_changes_config(const struct page *page)
-{
-    return page->changed;
-}
-
-/* Whether a name begins with one of the texts, with the page's base or without it. */
-static bool begins(const struct page *page, enum section section, const char *name)
-{
-    const struct tree_node *list = page->section[section];
-    const size_t base = strlen(page_base(page));
-    for (size_t i = 0; list && i < list->count; i++) {
-        const char *start = tree_text(list->items[i]);
-        if (start &&
-            (!strncmp(name, start, strlen(start)) || (base && !strncmp(start, page_base(page), base) &&
-                                                      !strncmp(name, start + base, strlen(start + base)))))
-            return true;
-    }
-    return false;
-}
-
-bool page_may_lack(const struct page *page, const char *param)
-{
-    return begins(page, DRAWN, param);
-}
-
-bool page_leaves_unread(const struct page *page, const char *tensor)
-{
-    return begins(page, UNREAD, tensor);
-}
-
-int page_targets(const struct page *page, struct lora *lora, struct muster_error *err)
-{
-    const struct tree_node *targets = page->section[ADAPTERS];
-    for (size_t i = 0; i < targets->count; i++) {
-        const char *target = tree_text(targets->items[i]);
-        if (!target)
-            return error_set(err, MUSTER_E_INVALID, "%s:%d: a target is a text", page->name,
-                             targets->items[i]->line);
-        if (lora_add_target(lora, target, err) < 0)
-            return -1;
-    }
-    return 0;
+    return note_change(page, labels_set(page->config, names, count), err) < 0 ? -1 : try_run(page, err);
 }

@@ -1,8 +1,10 @@
-/* page_internal.h - one run of a page, for the parts of page.h: page.c has the sections, evaluate.c the
- * expressions, keys.c the functions of config.json, rope.c its rotary positions, operations.c the functions
- * that write. */
+/* page_internal.h - one run of a page, for the parts of page.h: page.c has the sections, facts.c a page's
+ * facts about its model, evaluate.c the expressions, keys.c the functions of config.json, rope.c its rotary
+ * positions, operations.c the functions that write. */
 #ifndef MUSTER_RUNTIME_PAGES_PAGE_INTERNAL_H
 #define MUSTER_RUNTIME_PAGES_PAGE_INTERNAL_H
+
+#include <stdatomic.h>
 
 #include "proto/tree/tree.h"
 #include "runtime/pages/page.h"
@@ -12,6 +14,45 @@ enum {
     PAGE_ARGUMENTS = 12,
     PAGE_ROPES = 4,
     PAGE_ROPE_LIST = 1024, /* factors of the pairs of a head, short and long */
+};
+
+/* Keys of a page. */
+enum section {
+    MODEL_TYPE, /* "qwen2": of config.json */
+    CLASSIFIER, /* "BertForSequenceClassification": its name in config.json; such a page reads labelled texts
+                 */
+    BASE,       /* "model.": prefix of names that the model without its head leaves out */
+    DRAWN,      /* beginnings of names that files without the classifier lack */
+    SAVED,      /* beginnings of names that are trained whole next to adapters */
+    UNREAD,     /* beginnings of names that other heads' tensors have */
+    ADAPTERS,   /* modules that get adapters where no target is named, as PEFT chooses them */
+    ORDER,      /* parts of a block in the order in which transformers has them */
+    DROPOUT,    /* keys of config.json with probabilities that are not applied */
+    ONLY,       /* keys of config.json with the values that the page takes, divided by "|" */
+    VALUES,     /* statements */
+    POSITIONS,  /* expression: the longest sequence */
+    LAYERS,     /* expression: how often the block is */
+    EMBEDDING,  /* statements; x is the result */
+    NAMES,      /* "model.layers.{}": name of a block; its parameters' names begin with that and a dot */
+    BLOCK,      /* statements from x to x */
+    HEAD,       /* statements from x; the last is logits, or classes */
+    SECTIONS
+};
+
+enum { HEAD_PARAMS = 8 };
+
+struct page {
+    atomic_int references;
+    char *name, *config_name;
+    bool own;
+    json_t *config;
+    struct tree tree;
+    const struct tree_node *section[SECTIONS]; /* NULL: absent */
+    bool changed;                              /* config is not the file's */
+    double dropout;
+    char tied[MODEL_NAME_LIMIT], tied_to[MODEL_NAME_LIMIT]; /* "": not tied */
+    int layers;
+    char head[HEAD_PARAMS][MODEL_NAME_LIMIT]; /* parameters of the head; "" at the end */
 };
 
 enum page_kind { PAGE_NONE, PAGE_NUMBER, PAGE_FLAG, PAGE_TEXT, PAGE_JSON, PAGE_ROPE, PAGE_ROWS };
@@ -31,6 +72,7 @@ struct page_variable {
 };
 
 struct page_run {
+    const struct page *of;
     const char *page, *config_name; /* names for errors */
     const json_t *config;
     const struct tree_node *node; /* the statement; NULL: before the first */
@@ -57,6 +99,9 @@ struct page_run {
 int page_fail(struct page_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int page_refuse(struct page_run *run, const char *key, const json_t *value, const char *works);
 int page_refuse_kind(struct page_run *run, const char *key, const char *kind);
+
+/* Whether a parameter is trained whole where the model has adapters. */
+bool page_saves(const struct page *page, const char *param);
 
 /* ---- evaluate.c ---- */
 

@@ -31,8 +31,9 @@ enum param_init {
     PARAM_INIT_UNIFORM /* between -init_std and init_std, by Philox on the element's index */
 };
 
-/* Whether a parameter is a thin matrix of an adapter, trained for a frozen weight; see lora.h. */
-enum param_adapter { PARAM_OF_BASE, PARAM_LORA_A, PARAM_LORA_B };
+/* Whether a parameter is a thin matrix of an adapter, trained for a frozen weight; see lora.h. Of a model
+ * with adapters, PARAM_SAVED is trained whole and kept with them: a classifier (PEFT's modules_to_save). */
+enum param_adapter { PARAM_OF_BASE, PARAM_LORA_A, PARAM_LORA_B, PARAM_SAVED };
 
 /* An optimizer does not step running statistics. A layer's backward forms their change where it forms
  * gradients (kernels.h, struct batch_norm). The change is summed over ranks and micro-batches as gradients

@@ -209,8 +209,8 @@ static bool holds(const struct trainer *trainer, const struct param_group *group
     bool found = which == TRAINER_PARAMS_ALL;
     for (int i = 0; i < group->param_count && !found; i++) {
         const int param = trainer->plan.group_params[group->first_param + i];
-        found =
-            (trainer->model->params[param].adapter != PARAM_OF_BASE) == (which == TRAINER_PARAMS_ADAPTERS);
+        const enum param_adapter adapter = trainer->model->params[param].adapter;
+        found = adapter == PARAM_SAVED || (adapter != PARAM_OF_BASE) == (which == TRAINER_PARAMS_ADAPTERS);
     }
     return found;
 }

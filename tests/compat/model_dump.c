@@ -279,7 +279,7 @@ static int load_files(struct trainer *trainer, const struct run *run, struct mus
                : 0;
 }
 
-/* Of the loss that ends it. */
+/* The number of classes of the loss at the end. */
 static int64_t classes_of(const struct model *model)
 {
     const struct program *p = model->layers[model->layer_count - 1].config;

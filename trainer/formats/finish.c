@@ -5,6 +5,7 @@
 
 #include "proto/base/error.h"
 #include "runtime/config/train_config_check.h"
+#include "runtime/config/train_encoder.h"
 #include "trainer/formats/formats_internal.h"
 #include "trainer/formats/stages.h"
 
@@ -229,6 +230,20 @@ static int finish_adapters(struct assign *a)
                : 0;
 }
 
+/* An encoder is written as the folder that it was read from. */
+static int finish_encoder(struct assign *a)
+{
+    static const struct assign_pair usual[] = {{"training.output_format", "hf"},
+                                               {"logging.sample_length", "0"}};
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        const bool idle = i == 0 && !(a->config->output && *a->config->output);
+        if (!is_given(a, usual[i].key) && !assign_overridden(a, usual[i].key) && !idle &&
+            assign_rule(a, usual[i].key, usual[i].text, "an encoder") < 0)
+            return -1;
+    }
+    return 0;
+}
+
 /* A classifier is trained as its usual script does: torch.optim.Adam at one rate, no clipping, and model.pth
  * at the end. */
 static int finish_classifier(struct assign *a)
@@ -240,6 +255,8 @@ static int finish_classifier(struct assign *a)
         {"training.clip_norm", "0"},       {"training.output", "model.pth"},
         {"training.output_format", "pth"}, {"logging.sample_length", "0"}};
     const bool pictures = train_config_reads_pictures(a->config);
+    if (a->config->architecture == TRAIN_ARCHITECTURE_ENCODER)
+        return finish_encoder(a);
     if (!pictures && !train_config_reads_labels(a->config))
         return 0;
     for (size_t i = pictures ? 0 : 1; i < sizeof usual / sizeof *usual; i++) {
@@ -257,6 +274,8 @@ static int finish_classifier(struct assign *a)
 int finish_settings(struct assign *assign)
 {
     struct assign *a = assign;
+    if (train_encoder_find(a->config, a->err) < 0)
+        return -1;
     if (a->trainer && arguments_defaults(a) < 0)
         return -1;
     if (finish_length(a) < 0 || finish_batch(a) < 0 || finish_tokens(a) < 0 || finish_warmup(a) < 0 ||

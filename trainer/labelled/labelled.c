@@ -1,6 +1,7 @@
 /* labelled.c - see labelled.h. */
 #include "trainer/labelled/labelled.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,9 @@ struct labelled {
     struct token_file file;
     struct label_names names;    /* in the order of the file */
     int number[LABELS_LIMIT];    /* class of each name */
-    int place[LABELS_LIMIT];     /* index in names of each class */
+    int place[LABELS_LIMIT];     /* index in names of each class; not where there are labels of the model's */
+    struct label_names given;    /* labels of the model, if the texts have those; else empty */
+    int32_t begin, end;          /* tokens around a text; TOKEN_NONE: none */
     int64_t first, samples, all; /* first and number of shuffled texts; texts of both splits */
     bool ordered;                /* a validation split: read in its order */
     bool cached;
@@ -38,6 +41,7 @@ void labelled_destroy(struct labelled *set)
     if (!set->owner) {
         token_file_close(&set->file);
         label_names_free(&set->names);
+        label_names_free(&set->given);
     }
     buffer_free(&set->identity);
     mem_free(set);
@@ -52,6 +56,8 @@ static struct labelled *labelled_create(const struct labelled_options *o, struct
     }
     set->seed = o->seed;
     set->positions = o->positions;
+    set->begin = o->framed ? o->begin : TOKEN_NONE;
+    set->end = o->framed ? o->end : TOKEN_NONE;
     return set;
 }
 
@@ -153,6 +159,38 @@ static void sort_labels(struct labelled *set)
     }
 }
 
+/* The labels of the model, by name or as numbers. */
+static int take_given(struct labelled *set, const struct labelled_options *o, struct muster_error *err)
+{
+    char number[16];
+    for (int i = 0; i < o->label_count && i < LABELS_LIMIT; i++) {
+        (void)snprintf(number, sizeof number, "%d", i); /* fits */
+        set->given.name[i] = mem_strdup(o->labels ? o->labels[i] : number);
+        if (!set->given.name[i])
+            return error_set(err, MUSTER_E_NOMEM, "no memory for a set of texts");
+        set->given.count = i + 1;
+    }
+    return 0;
+}
+
+/* Classes of texts whose labels are all the model's; else the order of their names. */
+static int number_labels(struct labelled *set, const struct labelled_options *o, struct muster_error *err)
+{
+    sort_labels(set);
+    int number[LABELS_LIMIT];
+    if (!o->label_count)
+        return 0;
+    if (take_given(set, o, err) < 0)
+        return -1;
+    for (int i = 0; i < set->names.count; i++)
+        if ((number[i] = label_names_find(&set->given, set->names.name[i], strlen(set->names.name[i]))) < 0) {
+            label_names_free(&set->given);
+            return 0;
+        }
+    memcpy(set->number, number, (size_t)set->names.count * sizeof *number);
+    return 0;
+}
+
 static void list_labels(const struct labelled *set, struct buffer *out)
 {
     enum { SHOWN = 8 };
@@ -165,7 +203,7 @@ static void list_labels(const struct labelled *set, struct buffer *out)
 static int check_labels(const struct labelled *set, int classes, struct muster_error *err)
 {
     scope_buffer names = {0};
-    if (set->names.count >= 2 && set->names.count <= classes)
+    if (set->given.count || (set->names.count >= 2 && set->names.count <= classes))
         return 0;
     list_labels(set, &names);
     const char *shown = names.failed || !names.data ? "" : names.data;
@@ -180,12 +218,17 @@ static int check_labels(const struct labelled *set, int classes, struct muster_e
 static int match_labels(struct labelled *held, const struct labelled *set, struct muster_error *err)
 {
     for (int i = 0; i < held->names.count; i++) {
-        const int found = label_names_find(&set->names, held->names.name[i], strlen(held->names.name[i]));
+        const char *name = held->names.name[i];
+        const int given = label_names_find(&set->given, name, strlen(name));
+        const int found = label_names_find(&set->names, name, strlen(name));
+        held->number[i] = given;
+        if (given >= 0)
+            continue;
         if (found < 0)
             return error_set(err, MUSTER_E_INVALID,
                              "the label '%s' is in no text that is trained on; is data.label_key the right "
                              "column?",
-                             held->names.name[i]);
+                             name);
         held->number[i] = set->number[found];
     }
     return 0;
@@ -209,12 +252,19 @@ static int64_t text_of(const struct labelled *set, int64_t index)
                                   (uint64_t)set->all);
 }
 
+/* Positions without those of the tokens around a text. */
+static int own_positions(const struct labelled *set)
+{
+    const int left = set->positions - (set->begin >= 0) - (set->end >= 0);
+    return left > 0 ? left : 0;
+}
+
 static int length_of(const void *context, int64_t index)
 {
     const struct labelled *set = context;
     int64_t end, from = text_at(set, text_of(set, index), &end);
-    const int64_t there = end - from - 1; /* without the label */
-    return (int)(there < set->positions ? there : set->positions);
+    const int64_t there = end - from - 1, most = own_positions(set); /* without the label */
+    return (int)(there < most ? there : most) + set->positions - own_positions(set);
 }
 
 /* Finds the faults of another tokenizer, another model or a damaged file. */
@@ -229,7 +279,7 @@ static int check_texts(struct labelled *set, const struct labelled_options *o, s
         token_file_read(&set->file, from, 1, &label);
         if (end <= from || label < 0 || label >= set->names.count)
             return error_set(err, MUSTER_E_IO, "a token cache of data.path differs from the written bytes");
-        set->cut += end - from - 1 > set->positions;
+        set->cut += end - from - 1 > own_positions(set);
     }
     return 0;
 }
@@ -248,8 +298,7 @@ static int open_part(struct labelled *set, const struct labelled_options *o, con
     identity_add_files(identity, part == LABELLED_TRAIN ? "texts" : "validation", files.path, &files.walk);
     if (!set->all)
         return error_set(err, MUSTER_E_INVALID, "%s %s holds no text", setting, files.path);
-    sort_labels(set);
-    return check_texts(set, o, err);
+    return number_labels(set, o, err) < 0 ? -1 : check_texts(set, o, err);
 }
 
 /* Holds out the last texts in an order by the seed; int((1 - share) * all) texts are trained on. */
@@ -321,6 +370,8 @@ struct labelled *labelled_open(const struct labelled_options *o, struct muster_e
                  (unsigned long long)tokenizer_fingerprint(o->tokenizer));
     identity_add(&set->identity, "keys", "%s, %s", o->text_key, o->label_key);
     identity_add(&set->identity, "positions", "%d", o->positions);
+    if (o->framed)
+        identity_add(&set->identity, "around", "%d, %d", o->begin, o->end);
     identity_add(&set->identity, "validation_share", "%g", o->validation_share);
     if (set->identity.failed) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a set of texts");
@@ -351,10 +402,16 @@ void labelled_sample(const struct labelled *set, uint64_t g, int32_t *tokens, in
     int32_t name;
     int64_t end, from = text_at(set, text_of(set, labelled_index(set, g, true)), &end);
     token_file_read(&set->file, from, 1, &name);
-    const int64_t there = end - from - 1, taken = there < set->positions ? there : set->positions;
-    token_file_read(&set->file, from + 1, taken, tokens);
-    memset(tokens + taken, 0, (size_t)(set->positions - taken) * sizeof *tokens);
-    *length = (int32_t)taken;
+    const int64_t there = end - from - 1, most = own_positions(set), taken = there < most ? there : most;
+    int64_t at = 0;
+    if (set->begin >= 0)
+        tokens[at++] = set->begin;
+    token_file_read(&set->file, from + 1, taken, tokens + at);
+    at += taken;
+    if (set->end >= 0)
+        tokens[at++] = set->end;
+    memset(tokens + at, 0, (size_t)(set->positions - at) * sizeof *tokens);
+    *length = (int32_t)at;
     *label = set->number[name];
 }
 
@@ -393,12 +450,19 @@ bool labelled_cached(const struct labelled *set)
 
 int labelled_labels(const struct labelled *set)
 {
-    return set->names.count;
+    return set->given.count ? set->given.count : set->names.count;
+}
+
+bool labelled_follows(const struct labelled *set)
+{
+    return set->given.count > 0;
 }
 
 const char *labelled_label(const struct labelled *set, int label)
 {
-    return label >= 0 && label < set->names.count ? set->names.name[set->place[label]] : NULL;
+    if (label < 0 || label >= labelled_labels(set))
+        return NULL;
+    return set->given.count ? set->given.name[label] : set->names.name[set->place[label]];
 }
 
 const char *labelled_identity(const struct labelled *set)
@@ -410,8 +474,8 @@ int labelled_info(const struct labelled *set, struct buffer *out)
 {
     (void)buffer_printf(out, "{\"train_size\": %lld, \"val_size\": %lld, \"num_classes\": %d, \"classes\": [",
                         (long long)set->samples, set->validation ? (long long)set->validation->samples : 0LL,
-                        set->names.count);
-    for (int i = 0; i < set->names.count; i++) {
+                        labelled_labels(set));
+    for (int i = 0; i < labelled_labels(set); i++) {
         (void)buffer_text(out, i ? ", " : "");
         (void)buffer_json_string(out, labelled_label(set, i));
     }

@@ -23,11 +23,18 @@ struct labelled_options {
     struct tokenizer *tokenizer; /* used by labelled_open alone */
     const char *cache_dir;
     const struct data_progress *progress; /* called while texts are tokenized; may be NULL */
-    int positions;                        /* most tokens of a text; a longer text is cut */
-    int64_t vocabulary;                   /* tokens are below; 0: not checked */
-    int classes;                          /* classes of the model; most labels */
-    int64_t length_buckets;               /* consecutive steps sorted by length together; 0: no sorting */
-    int64_t step;                         /* samples of a step; used with length_buckets */
+    bool framed;                          /* each text is between two tokens */
+    int32_t begin, end;                   /* these; read where framed */
+    int positions;      /* most tokens of a text with those around it; a longer text is cut */
+    int64_t vocabulary; /* tokens are below; 0: not checked */
+    int classes;        /* classes of the model; most labels */
+    /* Labels of the model, whose numbers are the classes. Texts whose labels are all among them have those
+     * classes; labels NULL, label_count above 0: whole numbers below it are. Other labels are numbered in the
+     * order of their names. */
+    const char *const *labels;
+    int label_count;
+    int64_t length_buckets; /* consecutive steps sorted by length together; 0: no sorting */
+    int64_t step;           /* samples of a step; used with length_buckets */
 };
 
 struct labelled;
@@ -51,6 +58,8 @@ int64_t labelled_files(const struct labelled *set);
 int64_t labelled_cut(const struct labelled *set); /* texts of both splits longer than positions */
 bool labelled_cached(const struct labelled *set); /* all tokens were found in the cache */
 int labelled_labels(const struct labelled *set);  /* number of labels */
+/* Whether all labels are the model's (labelled_options). */
+bool labelled_follows(const struct labelled *set);
 const char *labelled_label(const struct labelled *set, int label);
 /* The settings and files that determine the samples: lines "NAME=VALUE" as in data.h, owned by the set. */
 const char *labelled_identity(const struct labelled *set);

@@ -54,14 +54,29 @@ static int read_labelled_sample(const struct batch_source *source, uint64_t g, v
     return 1;
 }
 
-struct batch_source batch_source_labelled(const struct labelled *set, int positions)
+/* Types are 0, as the memory is from the beginning. */
+static int read_typed_sample(const struct batch_source *source, uint64_t g, void *const *to,
+                             struct muster_error *err)
 {
-    return (struct batch_source){
-        .from = set,
-        .arrays = 3,
-        .bytes = {(size_t)positions * sizeof(int32_t), sizeof(int32_t), sizeof(int32_t)},
-        .samples = labelled_samples(set),
-        .read = read_labelled_sample};
+    (void)err;
+    labelled_sample(source->from, g, to[0], to[2], to[3]);
+    return 1;
+}
+
+struct batch_source batch_source_labelled(const struct labelled *set, int positions, bool types)
+{
+    const size_t tokens = (size_t)positions * sizeof(int32_t);
+    if (types)
+        return (struct batch_source){.from = set,
+                                     .arrays = 4,
+                                     .bytes = {tokens, tokens, sizeof(int32_t), sizeof(int32_t)},
+                                     .samples = labelled_samples(set),
+                                     .read = read_typed_sample};
+    return (struct batch_source){.from = set,
+                                 .arrays = 3,
+                                 .bytes = {tokens, sizeof(int32_t), sizeof(int32_t)},
+                                 .samples = labelled_samples(set),
+                                 .read = read_labelled_sample};
 }
 
 bool batch_source_reserve(const struct batch_source *source, size_t samples,

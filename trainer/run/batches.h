@@ -12,7 +12,7 @@
 #include "trainer/labelled/labelled.h"
 #include "trainer/pictures/pictures.h"
 
-enum { BATCH_SOURCE_ARRAYS = 3 };
+enum { BATCH_SOURCE_ARRAYS = 4 };
 
 struct batch_source {
     const void *from;                  /* outlives the source; only read, by any thread */
@@ -25,7 +25,8 @@ struct batch_source {
 
 struct batch_source batch_source_texts(const struct data *data, int positions);
 struct batch_source batch_source_pictures(const struct pictures *pictures);
-struct batch_source batch_source_labelled(const struct labelled *set, int positions);
+/* types: tokens have types, all the first, in an array after theirs. */
+struct batch_source batch_source_labelled(const struct labelled *set, int positions, bool types);
 /* Memory for `samples` samples in each array (mem_free); false: there is none. */
 bool batch_source_reserve(const struct batch_source *source, size_t samples,
                           void *arrays[BATCH_SOURCE_ARRAYS]);

@@ -79,6 +79,10 @@ int restore_run(struct run *run, const struct restore_source *source,
     if (muster_world_agree(run->world, failed ? -1 : 0, err) < 0 || run_open_trainer(run, err) < 0 ||
         take_parameters(run, source, err) < 0)
         return -1;
+    int32_t drawn = 0;
+    const char *text = muster_trainer_drawn(run->trainer, &drawn);
+    if (drawn && !run_state(run).steps)
+        return error_set(err, MUSTER_E_INVALID, "%s has no classifier: %s", run->config.model_path, text);
     show_opened(run);
     return 0;
 }

@@ -136,8 +136,8 @@ struct tokenizer *inputs_tokenizer(const struct inputs *inputs, int32_t *vocabul
 
 int inputs_copy_tokenizer(const struct inputs *inputs, const char *folder, struct muster_error *err)
 {
-    if (inputs->kind != &input_texts)
-        return 0;
+    if (inputs->kind == &input_pictures || !inputs->tokenizer_path)
+        return 0; /* the tokenizer of bytes has no files */
     GUARD(guard_tokenizer) struct tokenizer *tokenizer = tokenizer_open(inputs->tokenizer_name, err);
     return tokenizer ? tokenizer_copy(tokenizer, folder, err) : -1;
 }

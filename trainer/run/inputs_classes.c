@@ -10,6 +10,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "runtime/config/train_encoder.h"
 #include "trainer/labelled/labelled.h"
 #include "trainer/pictures/pictures.h"
 #include "trainer/run/inputs_internal.h"
@@ -134,36 +135,124 @@ const struct input_kind input_pictures = {.unit = "pictures",
 
 /* ---- labelled texts ---- */
 
+/* Texts of an encoder have its length at most. */
+static int limit_length(struct train_config *c, const struct train_encoder *e, struct muster_error *err)
+{
+    static const char key[] = "training.sequence_length";
+    const struct knob *knob = knob_find(train_config_table(), key, sizeof key - 1, false, NULL);
+    char most[16];
+    if (c->sequence_length <= e->positions)
+        return 0;
+    if (c->sources[knob - train_config_table()->knobs] != KNOB_FROM_DEFAULT)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "%s is %lld, and the model in %s has %d positions: set it to %d or less, longer texts are cut",
+            key, (long long)c->sequence_length, c->model_path, e->positions, e->positions);
+    (void)snprintf(most, sizeof most, "%d", e->positions); /* fits */
+    return run_set(c, key, most, err);
+}
+
+/* The tokens that an encoder's tokenizer puts around a text. */
+static int find_frame(const struct tokenizer *tokenizer, struct labelled_options *o, struct muster_error *err)
+{
+    static const char *const pairs[][2] = {{"[CLS]", "[SEP]"}, {"<s>", "</s>"}};
+    const struct tokenizer_special special = tokenizer_special(tokenizer);
+    o->begin = special.cls;
+    o->end = special.sep;
+    for (int i = 0; i < 2 && (o->begin < 0 || o->end < 0); i++) {
+        o->begin = tokenizer_find(tokenizer, pairs[i][0]);
+        o->end = tokenizer_find(tokenizer, pairs[i][1]);
+    }
+    o->framed = o->begin >= 0 && o->end >= 0;
+    return o->framed || !tokenizer_path(tokenizer)
+               ? 0
+               : error_set(
+                     err, MUSTER_E_INVALID,
+                     "%s names no tokens that begin and end a text: tokenizer_config.json next to it has "
+                     "cls_token and sep_token",
+                     tokenizer_path(tokenizer));
+}
+
+static int refuse_labels(const struct labelled *set, const struct train_config *c,
+                         const struct train_encoder *e, struct muster_error *err)
+{
+    scope_buffer theirs = {0}, ours = {0};
+    for (int i = 0; i < labelled_labels(set) && i < 8; i++)
+        (void)buffer_printf(&theirs, "%s%.40s", i ? ", " : "", labelled_label(set, i));
+    for (int i = 0; i < e->labels && i < 8; i++)
+        (void)buffer_printf(&ours, "%s%.40s", i ? ", " : "", e->label[i]);
+    return error_set(
+        err, MUSTER_E_INVALID,
+        "the texts have the labels %s, and %s has %s: name the texts' labels in the order of the "
+        "model's classes (model.labels), or change the texts",
+        theirs.data ? theirs.data : "", c->labels ? "model.labels" : c->model_path,
+        ours.data ? ours.data : "");
+}
+
+/* Labels that the model does not have become its labels, where it has none of its own. */
+static int settle_labels(const struct labelled *set, struct train_config *c, const struct train_encoder *e,
+                         struct muster_error *err)
+{
+    char count[16];
+    const bool follows = labelled_follows(set), own = e->label[0] && (c->labels || !c->num_classes);
+    if (!follows && own)
+        return refuse_labels(set, c, e, err);
+    const int labels = labelled_labels(set);
+    (void)snprintf(count, sizeof count, "%d", follows && !c->num_classes ? e->labels : labels); /* fits */
+    for (int i = 0; !follows && i < labels; i++)
+        if (run_set(c, "model.labels", labelled_label(set, i), err) < 0)
+            return -1;
+    return run_set(c, "model.num_classes", count, err);
+}
+
+/* What the model in a folder has to say about its texts. labels: of train_encoder_read, for the options. */
+static int ask_encoder(struct train_config *c, const struct tokenizer *tokenizer, struct train_encoder *e,
+                       struct labelled_options *o, struct muster_error *err)
+{
+    if (train_encoder_read(c, e, err) < 0 || limit_length(c, e, err) < 0 || find_frame(tokenizer, o, err) < 0)
+        return -1;
+    const bool other = c->num_classes && !c->labels && c->num_classes != e->labels;
+    o->classes = c->num_classes ? (int)c->num_classes : TRAIN_LABELS;
+    o->label_count = other ? 0 : e->labels;
+    o->labels = e->label[0] && !other ? (const char *const *)e->label : NULL;
+    o->positions = (int)c->sequence_length;
+    return 0;
+}
+
 static int open_labelled(struct inputs *inputs, struct train_config *c, int rank, struct muster_error *err)
 {
+    const bool encodes = c->architecture == TRAIN_ARCHITECTURE_ENCODER;
+    struct train_encoder encoder __attribute__((cleanup(train_encoder_free))) = {0};
     struct inputs_tokenizing tokenizing = {.begun = clock_now(NULL)};
     const struct data_progress progress = {inputs_print_tokenized, &tokenizing};
     GUARD(guard_tokenizer) struct tokenizer *tokenizer = inputs_find_tokenizer(inputs, c, err);
     if (!tokenizer)
         return -1;
-    const struct labelled_options options = {.path = c->path,
-                                             .validation_path = c->validation_path,
-                                             .validation_share = c->validation_share,
-                                             .seed = (uint64_t)c->seed,
-                                             .text_key = c->text_key,
-                                             .label_key = c->label_key,
-                                             .tokenizer = tokenizer,
-                                             .cache_dir = c->cache_dir,
-                                             .progress = &progress,
-                                             .positions = (int)c->sequence_length,
-                                             .vocabulary = train_config_gives_sizes(c) ? c->vocabulary : 0,
-                                             .classes = train_config_classes(c),
-                                             .length_buckets = c->length_buckets,
-                                             .step = c->global_batch};
+    struct labelled_options options = {.path = c->path,
+                                       .validation_path = c->validation_path,
+                                       .validation_share = c->validation_share,
+                                       .seed = (uint64_t)c->seed,
+                                       .text_key = c->text_key,
+                                       .label_key = c->label_key,
+                                       .tokenizer = tokenizer,
+                                       .cache_dir = c->cache_dir,
+                                       .progress = &progress,
+                                       .positions = (int)c->sequence_length,
+                                       .vocabulary = train_config_gives_sizes(c) ? c->vocabulary : 0,
+                                       .classes = train_config_classes(c),
+                                       .length_buckets = c->length_buckets,
+                                       .step = c->global_batch};
+    if (encodes && ask_encoder(c, tokenizer, &encoder, &options, err) < 0)
+        return -1;
     struct labelled *set = inputs->set = labelled_open(&options, err);
-    if (!set)
+    if (!set || (encodes && settle_labels(set, c, &encoder, err) < 0))
         return -1;
     tokenizer_destroy(take_pointer(&tokenizer));
     (void)malloc_trim(0); /* its files were read through many small blocks */
     const struct labelled *held = labelled_validation(set);
-    inputs->source = batch_source_labelled(set, (int)c->sequence_length);
+    inputs->source = batch_source_labelled(set, (int)c->sequence_length, encoder.types);
     if (held)
-        inputs->held = batch_source_labelled(held, (int)c->sequence_length);
+        inputs->held = batch_source_labelled(held, (int)c->sequence_length, encoder.types);
     inputs->identity = labelled_identity(set);
     scope_buffer json = {0};
     if (!wants_info(c, rank))

@@ -18,6 +18,7 @@
 #include "proto/exit_code.h"
 #include "proto/world/world_alone.h"
 #include "proto/world/world_environment.h"
+#include "runtime/config/train_encoder.h"
 #include "runtime/config/train_settings.h"
 #include "runtime/include/muster.h"
 #include "trainer/formats/formats.h"
@@ -189,6 +190,10 @@ static int run_verb(struct run *run, const struct command *command, bool *refuse
     const struct restore_source source = {command->checkpoint, command->model != NULL};
     if (source.from_model)
         restore_take_sizes(&run->config);
+    if (train_encoder_find(&run->config, err) < 0) {
+        *refused = true;
+        return -1;
+    }
     if (command->verb == COMMAND_PREPROCESS)
         return run_preprocess(run, command->json, err);
     if (stages_leave_idle(&run->config, err) < 0)

@@ -30,21 +30,26 @@ static int open_path(struct run *run, char *const *settings, struct muster_error
 {
     const struct train_config *c = &run->config;
     scope_free char *here = is_architecture_name(c->model_path) ? mem_printf("./%s", c->model_path) : NULL;
-    scope_free char *page =
-        c->model_page && *c->model_page ? mem_printf("model.page=%s", c->model_page) : NULL;
-    size_t count = 0;
+    char **own = train_settings_of_files(c);
+    size_t count = 0, more = 0;
     while (settings[count])
         count++;
-    scope_free const char **texts = mem_calloc(count + 2, sizeof *texts);
-    if (!texts)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for the settings");
-    memcpy(texts, settings, count * sizeof *texts);
-    texts[count] = page;
-    run->model = muster_model_open(here ? here : c->model_path, texts, err);
+    while (own && own[more])
+        more++;
+    scope_free const char **texts = own ? mem_calloc(count + more + 1, sizeof *texts) : NULL;
+    if (texts) {
+        memcpy(texts, settings, count * sizeof *texts);
+        memcpy(texts + count, own, more * sizeof *texts);
+        run->model = muster_model_open(here ? here : c->model_path, texts, err);
+    } else {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for the settings");
+    }
+    train_settings_free(own);
     if (!run->model)
         return -1;
     const char *found = muster_model_architecture(run->model);
-    if (c->architecture == TRAIN_ARCHITECTURE_AUTO || !strcmp(found, train_config_architecture(c)))
+    if (c->architecture == TRAIN_ARCHITECTURE_AUTO || c->architecture == TRAIN_ARCHITECTURE_ENCODER ||
+        !strcmp(found, train_config_architecture(c)))
         return 0;
     return error_set(err, MUSTER_E_INVALID, "model.path %s is a %s, but model.architecture is %s",
                      c->model_path, found, train_config_architecture(c));

@@ -42,6 +42,9 @@ void show_opened(const struct run *run)
     if (opened && !run->rank)
         printf("%s: %s, opened to %s as they were read\n", run->config.model_path, opened,
                precision_name(train_config_dtype(&run->config)));
+    const char *drawn = muster_trainer_drawn(run->trainer, NULL);
+    if (drawn && !run->rank)
+        printf("%s: %s\n", run->config.model_path, drawn);
 }
 
 /* training.sequence_length is not set, and the model takes longer sequences than its default. */

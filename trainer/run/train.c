@@ -193,7 +193,8 @@ static int export_model(struct run *run, struct muster_error *err)
             return -1;
         printf("saved %s\n", c->output);
     }
-    return inputs_classify(run->inputs) ? show_hash(run, err) : 0;
+    /* Of adapters no script forms one. */
+    return inputs_classify(run->inputs) && !train_config_adapts(c) ? show_hash(run, err) : 0;
 }
 
 static int finish_training(struct run *run, struct muster_error *err)

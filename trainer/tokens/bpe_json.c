@@ -238,6 +238,47 @@ static int read_all_added(const struct reader *r, const json_t *rows)
     return 0;
 }
 
+/* ---- post_processor: the one token that it puts before a text, and the one after it ---- */
+
+static int32_t id_of(const json_t *pair)
+{
+    const json_t *id = json_array_get(pair, 1);
+    return json_is_integer(id) ? (int32_t)json_integer_value(id) : TOKEN_NONE;
+}
+
+/* A part of a template: its token; TOKEN_NONE: it is the text, or several tokens. */
+static int32_t template_token(const json_t *processor, const json_t *part)
+{
+    const char *name = json_string_value(json_object_get(json_object_get(part, "SpecialToken"), "id"));
+    const json_t *row = name ? json_object_get(json_object_get(processor, "special_tokens"), name) : NULL;
+    const json_t *ids = json_object_get(row, "ids"), *id = json_array_get(ids, 0);
+    return json_array_size(ids) == 1 && json_is_integer(id) ? (int32_t)json_integer_value(id) : TOKEN_NONE;
+}
+
+static void read_frame(struct bpe *bpe, const json_t *processor)
+{
+    const char *type = part_type(processor);
+    const json_t *single = json_object_get(processor, "single"), *each;
+    int32_t before = TOKEN_NONE, after = TOKEN_NONE;
+    size_t i;
+    if (!strcmp(type, "Sequence")) {
+        json_array_foreach(json_object_get(processor, "processors"), i, each) read_frame(bpe, each);
+        return;
+    }
+    if (!strcmp(type, "BertProcessing") || !strcmp(type, "RobertaProcessing")) {
+        before = id_of(json_object_get(processor, "cls"));
+        after = id_of(json_object_get(processor, "sep"));
+    } else if (!strcmp(type, "TemplateProcessing") && json_array_size(single) == 3 &&
+               json_object_get(json_array_get(single, 1), "Sequence")) {
+        before = template_token(processor, json_array_get(single, 0));
+        after = template_token(processor, json_array_get(single, 2));
+    }
+    if (before >= 0 && after >= 0) {
+        bpe->special.cls = before;
+        bpe->special.sep = after;
+    }
+}
+
 static int check_keys(const struct reader *r, json_t *root)
 {
     static const char *const names[] = {"version",      "truncation",     "padding",
@@ -284,6 +325,7 @@ static int read_root(const struct reader *r, json_t *root)
                           json_object_get(root, "pre_tokenizer"));
     if (strcmp(part_type(decodes), "ByteLevel") != 0 && !(bpe->decoder = decoder_read(&decoder, decodes)))
         return -1;
+    read_frame(bpe, json_object_get(root, "post_processor"));
     return read_model(r, json_object_get(root, "model")) < 0 ||
                    read_all_added(r, json_object_get(root, "added_tokens")) < 0
                ? -1

@@ -2,7 +2,7 @@
 
 For each family: logits of every variant of config.json, and one step's gradients, within 1e-6 (L2 of a tensor); losses of 20 steps of AdamW
 within 1e-5, of texts with lengths of their own; a folder that goes through us is the same to the byte, and from_pretrained finds every key
-in it. Folders without a classifier begin with one that is drawn, and their other parameters are those of the file. On 1 to 3 ranks with every
+in it. Folders without a classifier get a drawn classifier, and keep all other parameters. On 1 to 3 ranks with every
 strategy; families_test.py has one family on 2 ranks in the fast tier."""
 
 import pathlib
@@ -69,7 +69,7 @@ class Encoders(Comparison):
             self.verify(f"{what}: {name} is the same", (out / name).read_bytes() == (source / name).read_bytes())
 
     def check_headless(self, what, family, kind):
-        """Of a model without a classifier: every parameter that the file has, and a class that transformers opens."""
+        """A model without a classifier keeps every parameter that the file has, and gets a class that transformers opens."""
         source, out = self.new(family), self.new("out")
         model = make(config_of(family), kind=kind)
         save(model, source)

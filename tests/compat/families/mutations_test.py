@@ -1,7 +1,7 @@
 """Changed config.json files of every family: the loss of the same weights is transformers', or the file is refused by us.
 
 35 chosen changes of rope, ties, biases, head_dim and windows, and random ones from a seed: a key gets another value, goes, or comes in
-from another family. A difference without a refusal fails. A file that transformers alone refuses is no failure: it holds types that
+from another family. So it is with 30 of the encoders' files, by the loss of labelled texts. A difference without a refusal fails. A file that transformers alone refuses is no failure: it holds types that
 its strict reader minds, and the values are not used."""
 
 import collections
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 
+import encoders
 from families import FAMILIES, VOCABULARY, config_of, double, make, save, torch, transformers
 import torch_python
 
@@ -58,6 +59,26 @@ CHOSEN = [
 ]
 
 
+ENCODER_KEYS = """hidden_act activation hidden_activation classifier_activation hidden_dropout_prob attention_probs_dropout_prob classifier_dropout
+type_vocab_size pad_token_id layer_norm_eps norm_eps norm_bias attention_bias mlp_bias classifier_bias classifier_pooling local_attention
+layer_types global_attn_every_n_layers rope_parameters rope_scaling global_rope_theta local_rope_theta head_dim position_embedding_type is_decoder
+add_cross_attention num_labels id2label problem_type sinusoidal_pos_embds max_position_embeddings tie_word_embeddings num_attention_heads n_heads
+intermediate_size is_causal chunk_size_feed_forward""".split()
+THREE = {"0": "a", "1": "b", "2": "c"}
+CHOSEN_ENCODERS = [
+    ("bert", {"hidden_act": "gelu_new"}), ("bert", {"hidden_act": "quick_gelu"}), ("bert", {"layer_norm_eps": 0.1}), ("bert", {"is_decoder": True}),
+    ("bert", {"position_embedding_type": "relative_key"}), ("bert", {"num_attention_heads": 2}), ("bert", {"num_attention_heads": 5}),
+    ("bert", {"type_vocab_size": 1}), ("bert", {"id2label": THREE}), ("bert", {"id2label": {"0": "a", "1": "b"}}), ("bert", {"id2label": "absent"}),
+    ("bert", {"problem_type": "regression"}), ("bert", {"layer_norm_eps": "absent"}), ("bert", {"classifier_dropout": 0.5}),
+    ("roberta", {"pad_token_id": 0}), ("roberta", {"pad_token_id": 3}), ("roberta", {"pad_token_id": None}), ("roberta", {"pad_token_id": 39}),
+    ("roberta", {"hidden_act": "silu"}), ("distilbert", {"activation": "relu"}), ("distilbert", {"activation": "mish"}),
+    ("distilbert", {"n_heads": 8}), ("distilbert", {"sinusoidal_pos_embds": True}), ("modernbert", {"local_attention": 3}),
+    ("modernbert", {"layer_types": [FULL, FULL, SLIDING]}), ("modernbert", {"layer_types": "absent", "global_attn_every_n_layers": 2}),
+    ("modernbert", {"classifier_pooling": "mean"}), ("modernbert", {"rope_parameters": "absent", "global_rope_theta": 100.0, "local_rope_theta": 50.0}),
+    ("modernbert", {"rope_scaling": LINEAR}), ("modernbert", {"norm_bias": True}), ("modernbert", {"classifier_activation": "relu"}),
+]
+
+
 class Family:
     def __init__(self, name, place):
         self.name, self.folder = name, place / name
@@ -98,7 +119,45 @@ class Family:
         return ("equal" if abs(found - wanted) <= 1e-6 * abs(wanted) else "DIFFERENT"), f"{found} {wanted}"
 
 
-def random_changes(generator, config):
+class Encoder(Family):
+    """The loss of labelled texts, without dropout."""
+
+    def __init__(self, name, place):
+        self.name, self.folder, self.run = name, place / name, place / f"{name}-run"
+        self.model = encoders.make(encoders.config_of(name))
+        save(self.model, self.folder)
+        self.state = self.model.state_dict()
+        self.config = json.loads((self.folder / "config.json").read_text())
+        tokens, lengths, labels = encoders.texts_of(1)
+        self.texts, self.labels = (tokens[0], lengths[0]), labels[0, :, 0]
+        self.run.mkdir()
+        (self.run / "config").write_text(f"files {self.folder}\nf64 1 NO_SHARD 1 {encoders.SAMPLES} {encoders.T} 1 0 0 0.9 0.95 1e-8 1 "
+                                         "0 0 0 0 0 - - f32 f32 0\n\n")
+        types = encoders.types_of(self.model.config, tokens[0])
+        types = torch.zeros_like(tokens[0]) if types is None else types
+        for file, values in (("tokens", tokens[0]), ("lengths", lengths[0]), ("targets", labels[0]), ("types", types)):
+            (self.run / file).write_bytes(torch_python.bytes_of(values.to(torch.int32).contiguous()))
+
+    def ours(self):
+        done = subprocess.run([BUILD / "tests" / "model_dump", self.run], capture_output=True, text=True)
+        assert done.returncode >= 0, done.stderr
+        if done.returncode:
+            return None, done.stderr.strip()
+        return torch.frombuffer(bytearray((self.run / "evaluated").read_bytes()), dtype=torch.float64).item(), ""
+
+    def theirs(self):
+        try:
+            with double(), torch.no_grad():
+                config = transformers.AutoConfig.from_pretrained(self.folder)
+                model = transformers.AutoModelForSequenceClassification.from_config(config, attn_implementation="eager").double().eval()
+                model.load_state_dict(self.state)
+                logits = encoders.logits_of(model, dict(model.named_parameters()), *self.texts)
+                return torch.nn.functional.cross_entropy(logits, self.labels).item(), ""
+        except Exception as error:  # whatever its own reader minds
+            return None, f"{type(error).__name__}: {error}"
+
+
+def random_changes(generator, config, keys=KEYS):
     changes = {}
     for _ in range(generator.choice([1, 1, 1, 2])):
         kind = generator.random()
@@ -106,7 +165,7 @@ def random_changes(generator, config):
             key = generator.choice(["rope_scaling", "rope_parameters"])
             value = {"rope_type": generator.choice(KINDS), "rope_theta": generator.choice([500.0, 10000.0]), **generator.choice(MORE)}
         else:
-            key = generator.choice([key for key in config if key not in KEPT] if kind < 0.6 else KEYS)
+            key = generator.choice([key for key in config if key not in KEPT] if kind < 0.6 else keys)
             value = "absent" if kind < 0.35 else generator.choice(VALUES)
         changes[key] = value
     return changes
@@ -116,10 +175,12 @@ def main():
     seed, each = (int(word) for word in (sys.argv[1:3] if len(sys.argv) > 2 else (SEED, EACH)))
     generator, counts, failures = random.Random(seed), collections.Counter(), []
     with tempfile.TemporaryDirectory() as folder:
-        for name in FAMILIES:
-            family = Family(name, pathlib.Path(folder))
-            chosen = [changes for of, changes in CHOSEN if of == name]
-            for changes in chosen + [random_changes(generator, family.config) for _ in range(each)]:
+        for name in [*FAMILIES, *encoders.ENCODERS]:
+            encodes = name in encoders.ENCODERS
+            family = (Encoder if encodes else Family)(name, pathlib.Path(folder))
+            chosen = [changes for of, changes in (CHOSEN_ENCODERS if encodes else CHOSEN) if of == name]
+            keys = ENCODER_KEYS if encodes else KEYS
+            for changes in chosen + [random_changes(generator, family.config, keys) for _ in range(each)]:
                 verdict, said = family.judge(changes)
                 counts[verdict] += 1
                 print(f"{verdict}: {name} {changes} {said}", flush=True)

@@ -38,7 +38,8 @@ EXPECTED = {
     "evaluation.md": ([r"evaluation after step 40: loss", r'"step": ?\d+', r"hellaswag: acc 0\.\d+ \+- ", r'"acc_norm"'], ["runs/a/checkpoints", "best.safetensors"]),
     "stages.md": ([r"stage 2 of 3 \(long\) begins", r"stage 3 of 3 \(head\) begins"], ["model.safetensors"]),
     "pictures.md": ([r"(?m)^Epoch 2: Loss=", r"model hash: \w{8} as get_model_hash"], ["model.pth"]),
-    "reviews.md": ([r'"train_size": 160', r'"accuracy":', r'"f1":'], ["model.pth"]),
+    "reviews.md": ([r'"train_size": 160', r'"accuracy":', r'"f1":', r"4 parameters are not there and begin at random: pre_classifier"],
+                   ["model.pth", "tuned/model.safetensors", "tuned/vocab.txt"]),
     "corpus.md": ([r"step 10/10 ", r"step 5/5 "], ["processed/index.json", "processed/report.json"]),
     "chats.md": ([r"chats: 60, by data.chat_template chatml", r"step 10/10 ", r"data.packing packed: 60 documents in \d+ rows"], []),
     "checkpoints.md": ([r"step 20/20 ", r"resumed from step 20", r"step 30/30 "], ["runs/a/checkpoints/step-30"]),
@@ -79,6 +80,27 @@ def write_data(folder):
         shutil.copy(SOURCE / "tests" / "data" / "configs" / name, folder)
 
 
+def write_encoder(folder):
+    """A DistilBERT of random weights without a classifier."""
+    width, words = 8, "[PAD] [UNK] [CLS] [SEP] the film was good bad and warm cold , seen on day".split() + [f"{n}" for n in range(200)]
+    block, shapes = "transformer.layer.0.", {"embeddings.word_embeddings.weight": [len(words), width], "embeddings.position_embeddings.weight": [64, width]}
+    for name in ("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin", "ffn.lin1", "ffn.lin2"):
+        shapes |= {f"{block}{name}.weight": [width, width], f"{block}{name}.bias": [width]}
+    for name in ("embeddings.LayerNorm", f"{block}sa_layer_norm", f"{block}output_layer_norm"):
+        shapes |= {f"{name}.weight": [width], f"{name}.bias": [width]}
+    rng, header, values = random.Random(1), {}, []
+    for name, shape in shapes.items():
+        count = shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [4 * len(values), 4 * (len(values) + count)]}
+        values += [rng.gauss(0, 0.3) for _ in range(count)]
+    text = json.dumps(header).encode()
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + struct.pack(f"<{len(values)}f", *values))
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    (folder / "config.json").write_text(json.dumps({"model_type": "distilbert", "dim": width, "hidden_dim": width, "n_layers": 1, "n_heads": 2,
+                                                    "vocab_size": len(words), "max_position_embeddings": 64}))
+
+
 class TrainerPages(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -89,6 +111,7 @@ class TrainerPages(unittest.TestCase):
         for name in ("muster", "muster-train"):
             (cls.begin / "bin" / name).symlink_to(BUILD / "bin" / name)
         (cls.begin / "llama.yaml").write_text(LLAMA)
+        write_encoder(cls.begin / "distilbert-base-uncased")
         cls.run_line("muster-train llama.yaml", cls.begin)
 
     @classmethod

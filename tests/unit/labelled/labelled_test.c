@@ -161,6 +161,64 @@ static void a_table_is_a_set(void **state)
                         "\"pos\"], \"cut\": 1, \"cached\": false}\n");
 }
 
+/* Two tokens of an encoder around each text, and its labels. */
+static void texts_of_an_encoder(void **state)
+{
+    static const char *const labels[] = {"pos", "meh", "neg"};
+    struct labelled_options o = {.validation_path = "held.csv",
+                                 .framed = true,
+                                 .begin = '<',
+                                 .end = '>',
+                                 .labels = labels,
+                                 .label_count = 3};
+    struct muster_error err = {0};
+    (void)state;
+    write_file("set.csv", table);
+    write_file("held.csv", "text,label\nabcdef,meh\n,neg\n");
+    GUARD(guard_labelled) struct labelled *set = open_set("set.csv", o, &err);
+    if (!set)
+        fail_msg("%s", err.text);
+    assert_true(labelled_follows(set));
+    assert_int_equal(labelled_labels(set), 3);
+    assert_string_equal(labelled_label(set, 1), "meh");
+    assert_int_equal(labelled_cut(set), 2); /* fghijklmn and abcdef */
+    char shown[SHOWN];
+    (void)show_into(shown, set, 0, 5);
+    for (const char *const *text =
+             (const char *const[]){"<abc>:0,5 ", "<de>:2,4 ", "<fghi>:0,6 ", "<o>:2,3 ", "<>:0,2 ", NULL};
+         *text; text++)
+        if (!strstr(shown, *text))
+            fail_msg("%s is not in %s", *text, shown);
+    assert_string_equal(show(labelled_validation(set), 0, 2), "<abcd>:1,6 <>:2,2 ");
+}
+
+/* Numbers below the model's number of labels are classes themselves; other names are numbered in their order.
+ */
+static void labels_of_a_model_without_names(void **state)
+{
+    static const struct {
+        const char *text, *shown;
+        int labels;
+        bool follows;
+    } cases[] = {{"text,label\na,2\nb,0\n", "a:2,1 ", 3, true},
+                 {"text,label\na,3\nb,1\n", "a:1,1 ", 2, false},
+                 {"text,label\na,x\nb,0\n", "a:1,1 ", 2, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct muster_error err = {0};
+        write_file("numbers.csv", cases[i].text);
+        GUARD(guard_labelled)
+        struct labelled *set =
+            open_set("numbers.csv", (struct labelled_options){.label_count = 3, .classes = 3}, &err);
+        if (!set)
+            fail_msg("%s", err.text);
+        assert_int_equal(labelled_labels(set), cases[i].labels);
+        assert_int_equal(labelled_follows(set), cases[i].follows);
+        char shown[SHOWN];
+        assert_non_null(strstr(show_into(shown, set, 0, 2), cases[i].shown));
+    }
+}
+
 static void lines_and_folders_are_sets(void **state)
 {
     struct muster_error err = {0};
@@ -336,6 +394,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_as_they_were_written),
         cmocka_unit_test(a_table_is_a_set),
+        cmocka_unit_test(texts_of_an_encoder),
+        cmocka_unit_test(labels_of_a_model_without_names),
         cmocka_unit_test(lines_and_folders_are_sets),
         cmocka_unit_test(a_split_follows_from_its_seed),
         cmocka_unit_test(tokens_are_made_anew_for_other_files),
