@@ -113,24 +113,38 @@ static int next_text(struct split *s, struct split_document *out, struct muster_
 }
 
 /* The text of a chat, of which every token will be a target: shards have no masks. */
-static int give_chat(struct split *s, const json_t *record, struct split_document *out,
-                     struct muster_error *err)
+static int chat_document(const struct record_options *o, const json_t *record, struct buffer *text,
+                         struct muster_error *err)
 {
     struct jinja_spans spans = {0};
     struct chat_counts counts = {0};
-    if (!s->options.chat)
-        return error_set(
-            err, MUSTER_E_UNSUPPORTED,
-            "%s:%lld: a chat. Training reads it as it is (data.path), with a mask over the turns of "
-            "others; or --chat_template makes a text of it, without a mask",
-            s->options.name, (long long)s->line);
-    const int result = chat_render(s->options.chat, record, s->options.key, &s->text, &spans, &counts, err);
+    if (!o->chat)
+        return error_set(err, MUSTER_E_UNSUPPORTED,
+                         "a chat. Training reads it as it is (data.path), with a mask over the turns of "
+                         "others; or --chat_template makes a text of it, without a mask");
+    const int result = chat_render(o->chat, record, o->key, text, &spans, &counts, err);
     mem_free(spans.span);
-    if (result < 0)
-        return error_wrap(err, "%s:%lld", s->options.name, (long long)s->line);
-    out->text = s->text.data ? s->text.data : "";
-    out->length = s->text.length;
-    return 1;
+    return result;
+}
+
+int record_document(const struct record_options *o, const json_t *record, struct buffer *text,
+                    struct split_document *out, struct muster_error *err)
+{
+    const json_t *found = json_is_string(record) ? record : json_object_get(record, o->key);
+    buffer_clear(text);
+    *out = (struct split_document){.text = ""};
+    if (json_is_string(found)) {
+        if (buffer_append(text, json_string_value(found), json_string_length(found)) < 0)
+            return error_set(err, MUSTER_E_NOMEM, "no memory for a text");
+    } else if (chat_is(record, o->key)) {
+        if (chat_document(o, record, text, err) < 0)
+            return -1;
+    } else {
+        out->broken = true;
+    }
+    out->text = text->data ? text->data : "";
+    out->length = text->length;
+    return 0;
 }
 
 static int parse_line(struct split *s, size_t from, size_t end, struct split_document *out,
@@ -142,20 +156,10 @@ static int parse_line(struct split *s, size_t from, size_t end, struct split_doc
     if (!root) /* it may have an integer that no machine has */
         root =
             json_loadb(s->held.data + from, end - from, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &problem);
-    const json_t *text = json_object_get(root, s->options.key);
-    const bool chat = !json_is_string(text) && chat_is(root, s->options.key);
-    buffer_clear(&s->text);
-    *out = (struct split_document){
-        .text = "", .bytes = end - from + 1, .broken = !json_is_string(text) && !chat};
-    if (chat)
-        return give_chat(s, root, out, err);
-    if (out->broken)
-        return 1;
-    if (buffer_append(&s->text, json_string_value(text), json_string_length(text)) < 0)
-        return error_set(err, MUSTER_E_NOMEM, "%s:%lld: no memory for a text", s->options.name,
-                         (long long)s->line);
-    out->text = s->text.data ? s->text.data : "";
-    out->length = s->text.length;
+    const struct record_options options = {s->options.key, s->options.chat};
+    if (record_document(&options, root, &s->text, out, err) < 0)
+        return error_wrap(err, "%s:%lld", s->options.name, (long long)s->line);
+    out->bytes = end - from + 1;
     return 1;
 }
 

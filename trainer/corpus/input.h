@@ -44,6 +44,15 @@ struct split_document {
     bool broken;  /* the line is no JSON object with a text under the key */
 };
 
+/* The document of a record of JSON, a line's or a table's: *out has the text under the key, or of a chat by
+ * its template. broken: there is none. name: of the record, for errors. */
+struct record_options {
+    const char *key;
+    struct chat *chat; /* NULL: a chat is an error */
+};
+int record_document(const struct record_options *options, const json_t *record, struct buffer *text,
+                    struct split_document *out, struct muster_error *err);
+
 void split_open(struct split *split, const struct split_options *options);
 /* 1: *out is the next document; 0: there are no more; -1: an error. */
 int split_next(struct split *split, struct split_document *out, struct muster_error *err);

@@ -21,7 +21,7 @@
 
 enum {
     PARTS = 4096, /* most parts, unless part_bytes demands more */
-    FORMAT = 1    /* format of the work folder; a new number makes all results anew */
+    FORMAT = 2    /* format of the work folder; a new number makes all results anew */
 };
 
 /* ---- the inputs, and keys of them ---- */
@@ -118,19 +118,12 @@ static int read_lists(struct prepare *p, uint64_t *hash, struct muster_error *er
 
 static int list_files(struct prepare *p, struct muster_error *err)
 {
-    p->files = (struct walk){.by_name = true, .name = "--input_dir"};
+    p->files = (struct walk){.name = "--input_dir", .text_key = p->settings->text_key};
     if (walk_path(&p->files, p->settings->input, err) < 0)
         return -1;
     if (!p->files.count)
         return error_set(err, MUSTER_E_INVALID, "--input_dir %s holds no text: every file is empty or binary",
                          p->settings->input);
-    for (int i = 0; i < p->files.count; i++)
-        if (p->files.file[i].kind > WALK_TOKENS)
-            return error_set(
-                err, MUSTER_E_UNSUPPORTED,
-                "--input_dir: %s is %s; texts and lines of JSON are read here: write a line for each "
-                "record, such as by `jq -c '.[]'`",
-                p->files.file[i].path, p->files.file[i].kind == WALK_ARRAY ? "an array of JSON" : "a table");
     for (int i = 0; i < p->files.count; i++)
         if (p->files.file[i].kind == WALK_TOKENS)
             return error_set(err, MUSTER_E_INVALID, "--input_dir: %s is a shard of tokens, not a text",

@@ -8,6 +8,7 @@
 #include "trainer/corpus/input.h"
 #include "trainer/corpus/prepare_internal.h"
 #include "trainer/corpus/texts.h"
+#include "trainer/data/documents.h"
 #include "trainer/data/stream.h"
 
 /* A thread's memory, reused from document to document. */
@@ -140,6 +141,41 @@ static int read_documents(const struct prepare *p, struct read_room *room, const
     return found;
 }
 
+/* Where the records of an array or a table go. */
+struct taking {
+    const struct prepare *prepare;
+    struct read_room *room;
+    struct part_writer *writer;
+    struct part_counts *counts;
+    struct buffer text;
+};
+
+static int take_record(void *context, const json_t *record, int64_t bytes, struct muster_error *err)
+{
+    struct taking *t = context;
+    const struct record_options options = {t->prepare->settings->text_key, t->room->chat};
+    struct split_document document;
+    if (record_document(&options, record, &t->text, &document, err) < 0)
+        return -1;
+    document.bytes = bytes ? (size_t)bytes : document.length;
+    return take_document(t->prepare, t->room, &document, t->writer, t->counts, err);
+}
+
+static int read_records(const struct prepare *p, struct read_room *room, const struct walk_file *file,
+                        struct part_writer *writer, struct part_counts *counts, struct muster_error *err)
+{
+    struct mapping text __attribute__((cleanup(mapping_close))) = {0};
+    struct taking taking = {p, room, writer, counts, {0}};
+    const struct documents_records records = {.text_key = p->settings->text_key,
+                                              .setting = "--text_key",
+                                              .chats = room->chat != NULL,
+                                              .take = take_record,
+                                              .context = &taking};
+    const int result = stream_map(&text, file, err) < 0 ? -1 : documents_records(&records, file, &text, err);
+    buffer_free(&taking.text);
+    return result;
+}
+
 static int read_part(void *context, void *room, int number, struct muster_error *err)
 {
     struct prepare *p = context;
@@ -154,7 +190,8 @@ static int read_part(void *context, void *room, int number, struct muster_error 
     if (!writer)
         return -1;
     for (int i = part->first; i < part->first + part->count; i++)
-        if (read_documents(p, room, &p->files.file[i], writer, &part->counts, err) < 0)
+        if ((documents_are_records(p->files.file[i].kind) ? read_records : read_documents)(
+                p, room, &p->files.file[i], writer, &part->counts, err) < 0)
             return -1;
     return part_writer_finish(writer, &part->counts, err);
 }

@@ -20,8 +20,8 @@ static const struct knob knobs[] = {
      .offset = AT(input),
      .initial = "data/raw",
      .section = "Files",
-     .help = "File or folder to read, with its sub-folders. A text file is a document, and so is a line of "
-             ".jsonl. Both may be compressed (.gz, .zst)."},
+     .help = "File or folder to read, with its sub-folders. A text file is a document, and so is a record of "
+             "JSON, CSV, TSV, Parquet or Arrow. All may be compressed by gzip or zstd."},
     {.name = "output_dir",
      .type = KNOB_TEXT,
      .text = KNOB_PATH,
@@ -35,14 +35,14 @@ static const struct knob knobs[] = {
      .offset = AT(text_key),
      .initial = "text",
      .section = "Files",
-     .help = "Key of the text in a line of JSON."},
+     .help = "Key of the text in a record of JSON, or column of a table."},
     {.name = "chat_template",
      .type = KNOB_TEXT,
      .text = KNOB_PATH,
      .offset = AT(chat_template),
      .initial = "",
      .section = "Files",
-     .help = "Makes a text of each chat in lines of JSON (messages, conversations, instruction and output): "
+     .help = "Makes a text of each chat (messages, conversations, instruction and output): "
              "chatml, a file of Jinja, or auto for the template in the folder of --tokenizer. Empty: chats "
              "are refused."},
     {.name = "separator",

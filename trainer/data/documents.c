@@ -149,10 +149,16 @@ static int read_lines(const struct documents_options *o, const struct walk_file 
     return 0;
 }
 
-/* ---- an array of JSON ---- */
+/* ---- the records of an array of JSON ---- */
 
-static int read_array(const struct documents_options *o, const struct walk_file *file,
-                      const struct mapping *text, struct token_sink *sink, struct muster_error *err)
+bool documents_are_records(enum walk_kind kind)
+{
+    return kind == WALK_ARRAY || kind == WALK_COMMAS || kind == WALK_TABS || kind == WALK_PARQUET ||
+           kind == WALK_ARROW;
+}
+
+static int array_records(const struct documents_records *r, const struct walk_file *file,
+                         const struct mapping *text, struct muster_error *err)
 {
     struct json_array array;
     json_t *element;
@@ -160,17 +166,16 @@ static int read_array(const struct documents_options *o, const struct walk_file 
     json_array_begin(&array, text->data, text->length, JSON_ALLOW_NUL);
     while ((found = json_array_next(&array, &element, err)) > 0) {
         GUARD(guard_json) json_t *record = element;
-        if (add_record(o, record, sink, err) < 0) {
+        if (r->take(r->context, record, (int64_t)array.bytes, err) < 0) {
             found = -1;
             break;
         }
         mapping_release(text, array.at, array.bytes);
-        report_bytes(o, array.bytes);
     }
     return found < 0 ? error_wrap(err, "%s:%lld", file->path, (long long)array.line) : 0;
 }
 
-/* ---- a table ---- */
+/* ---- the rows of a table ---- */
 
 static int column_named(const struct csv *csv, const char *name)
 {
@@ -183,53 +188,73 @@ static int column_named(const struct csv *csv, const char *name)
     return -1;
 }
 
-/* Columns of a table with a chat's turn of user and assistant, and more of it. */
-static const char *const chat_columns[] = {"instruction", "output", "input", "system", "tools"};
-enum { CHAT_COLUMNS = sizeof chat_columns / sizeof *chat_columns };
+enum { ROW_COLUMNS = 8 };
 
-struct columns {
-    int text, prompt, completion, chat[CHAT_COLUMNS]; /* -1: there is none */
+/* The columns of a record, by the first of these that a table has: a text, a prompt and a completion, the
+ * turns of a chat. */
+struct row_columns {
+    const char *name[ROW_COLUMNS]; /* keys of the record */
+    int at[ROW_COLUMNS];           /* -1: the table has no such column */
+    int count;                     /* 0: no record */
+    bool text;                     /* bytes as they are, which may be no UTF-8 */
 };
 
-static struct columns find_columns(const struct documents_options *o, const struct csv *csv)
+static void add_column(struct row_columns *columns, const struct csv *csv, const char *name)
 {
-    struct columns found = {column_named(csv, o->text_key),
-                            column_named(csv, DOCUMENTS_PROMPT),
-                            column_named(csv, DOCUMENTS_COMPLETION),
-                            {0}};
-    for (int i = 0; i < CHAT_COLUMNS; i++)
-        found.chat[i] = o->chat ? column_named(csv, chat_columns[i]) : -1;
+    columns->name[columns->count] = name;
+    columns->at[columns->count++] = column_named(csv, name);
+}
+
+static struct row_columns find_columns(const struct documents_records *r, const struct csv *csv)
+{
+    static const char *const turns[] = {"instruction", "output", "input", "system", "tools", NULL};
+    struct row_columns found = {.text = true};
+    if (column_named(csv, r->text_key) >= 0) {
+        add_column(&found, csv, r->text_key);
+        return found;
+    }
+    if (r->pairs && column_named(csv, DOCUMENTS_PROMPT) >= 0 &&
+        column_named(csv, DOCUMENTS_COMPLETION) >= 0) {
+        add_column(&found, csv, DOCUMENTS_PROMPT);
+        add_column(&found, csv, DOCUMENTS_COMPLETION);
+        return found;
+    }
+    found.text = false;
+    if (r->chats && column_named(csv, turns[0]) >= 0 && column_named(csv, turns[1]) >= 0)
+        for (int i = 0; turns[i]; i++)
+            add_column(&found, csv, turns[i]);
     return found;
 }
 
-static int add_chat_row(const struct documents_options *o, const struct csv *csv,
-                        const struct columns *columns, struct token_sink *sink, struct muster_error *err)
+static json_t *row_record(const struct csv *csv, const struct row_columns *columns, struct muster_error *err)
 {
     GUARD(guard_json) json_t *record = json_object();
-    for (int i = 0; i < CHAT_COLUMNS; i++) {
+    for (int i = 0; i < columns->count; i++) {
         size_t length = 0;
-        const char *text = columns->chat[i] < 0 ? NULL : csv_text(csv, columns->chat[i], &length);
-        if (text && json_object_set_new(record, chat_columns[i], json_stringn(text, length)) < 0)
-            return error_set(err, MUSTER_E_INVALID, "the text under '%s' is no UTF-8", chat_columns[i]);
+        const char *text = columns->at[i] < 0 ? NULL : csv_text(csv, columns->at[i], &length);
+        if (text && json_object_set_new(record, columns->name[i],
+                                        columns->text ? json_stringn_nocheck(text, length)
+                                                      : json_stringn(text, length)) < 0) {
+            (void)error_set(err, MUSTER_E_INVALID, "the text under '%s' is no UTF-8", columns->name[i]);
+            return NULL;
+        }
     }
-    return add_record(o, record, sink, err);
+    return take_pointer(&record);
 }
 
-static int add_row(const struct documents_options *o, const struct csv *csv, const struct columns *columns,
-                   struct token_sink *sink, struct muster_error *err)
+/* where: begins the list of names that there are. */
+static int no_column(const struct documents_records *r, const char *where, const char *names,
+                     struct muster_error *err)
 {
-    size_t length, more;
-    if (columns->text < 0 && (columns->prompt < 0 || columns->completion < 0))
-        return add_chat_row(o, csv, columns, sink, err);
-    const char *first = csv_text(csv, columns->text >= 0 ? columns->text : columns->prompt, &length);
-    if (columns->text >= 0 ? encode_text(o, first, length, false, sink, err) < 0
-                           : encode_prompt(o, first, length, csv_text(csv, columns->completion, &more),
-                                           csv->field[columns->completion].length, sink, err) < 0)
-        return -1;
-    return end_document(o, sink, err);
+    const char *others = r->pairs ? ", and none '" DOCUMENTS_PROMPT "' and '" DOCUMENTS_COMPLETION
+                                    "' or 'instruction' and 'output'"
+                         : r->chats ? ", and none 'messages' or 'instruction' and 'output'"
+                                    : "";
+    return error_set(err, MUSTER_E_INVALID, "no column '%s' (%s)%s; %s: %.300s", r->text_key, r->setting,
+                     others, where, names);
 }
 
-static int no_text_column(const struct documents_options *o, const struct csv *csv, struct muster_error *err)
+static int no_text_column(const struct documents_records *r, const struct csv *csv, struct muster_error *err)
 {
     scope_buffer names = {0};
     for (int i = 0; i < csv->fields; i++) {
@@ -237,47 +262,41 @@ static int no_text_column(const struct documents_options *o, const struct csv *c
         const char *name = csv_text(csv, i, &length);
         (void)buffer_printf(&names, "%s%.*s", i ? ", " : "", (int)(length < 40 ? length : 40), name);
     }
-    return error_set(err, MUSTER_E_INVALID,
-                     "line %lld: no column '%s' (data.text_key), and none '" DOCUMENTS_PROMPT
-                     "' and '" DOCUMENTS_COMPLETION
-                     "' or 'instruction' and 'output'; the first row has: %.300s",
-                     (long long)csv->line, o->text_key, names.data && !names.failed ? names.data : "nothing");
+    return no_column(r, "the first row has", names.data && !names.failed ? names.data : "nothing", err);
 }
 
-static int read_table_documents(const struct documents_options *o, struct csv *csv, struct token_sink *sink,
-                                struct muster_error *err)
+static int rows_of_text(const struct documents_records *r, struct csv *csv, struct muster_error *err)
 {
     int found = csv_next(csv, err);
     if (found <= 0)
         return found;
-    const int columns = csv->fields;
-    const struct columns names = find_columns(o, csv);
-    if (names.text < 0 && (names.prompt < 0 || names.completion < 0) &&
-        (names.chat[0] < 0 || names.chat[1] < 0))
-        return no_text_column(o, csv, err);
-    while ((found = csv_next(csv, err)) > 0) {
-        if (csv->fields != columns)
+    const int fields = csv->fields;
+    const struct row_columns columns = find_columns(r, csv);
+    if (!columns.count)
+        return no_text_column(r, csv, err) < 0 ? error_wrap(err, "line %lld", (long long)csv->line) : 0;
+    for (size_t at = 0; (found = csv_next(csv, err)) > 0; at = csv->at) {
+        if (csv->fields != fields)
             return error_set(err, MUSTER_E_INVALID, "line %lld: %d columns, and the first row has %d",
-                             (long long)csv->line, csv->fields, columns);
-        if (add_row(o, csv, &names, sink, err) < 0)
+                             (long long)csv->line, csv->fields, fields);
+        GUARD(guard_json) json_t *record = row_record(csv, &columns, err);
+        if (!record || r->take(r->context, record, (int64_t)(csv->at - at), err) < 0)
             return error_wrap(err, "line %lld", (long long)csv->line);
     }
     return found;
 }
 
-static int read_table(const struct documents_options *o, const struct walk_file *file,
-                      const struct mapping *text, struct token_sink *sink, struct muster_error *err)
+static int table_records(const struct documents_records *r, const struct walk_file *file,
+                         const struct mapping *text, struct muster_error *err)
 {
     const size_t mark = text_byte_order_mark(text->data, text->length);
     struct csv csv = {
         .data = text->data + mark, .length = text->length - mark, .tabs = file->kind == WALK_TABS};
-    const int result = read_table_documents(o, &csv, sink, err);
+    const int result = rows_of_text(r, &csv, err);
     csv_free(&csv);
-    report_bytes(o, text->length);
-    return result < 0 ? error_wrap(err, "%s", file->path) : 0;
+    return result;
 }
 
-/* ---- a table of columns ---- */
+/* ---- the rows of a table of columns ---- */
 
 struct columns *documents_open_columns(const struct walk_file *file, const struct mapping *text,
                                        const char *const *names, struct muster_error *err)
@@ -287,42 +306,38 @@ struct columns *documents_open_columns(const struct walk_file *file, const struc
                                       : columns_open_arrow(&options, err);
 }
 
-static bool holds_records(const struct documents_options *o, const struct columns *columns)
+static bool holds_records(const struct documents_records *r, const struct columns *columns)
 {
-    return columns_have(columns, o->text_key) ||
-           (columns_have(columns, DOCUMENTS_PROMPT) && columns_have(columns, DOCUMENTS_COMPLETION)) ||
-           (o->chat && (columns_have(columns, "messages") || columns_have(columns, "conversations") ||
-                        columns_have(columns, "conversation") ||
-                        (columns_have(columns, "instruction") && columns_have(columns, "output"))));
+    return columns_have(columns, r->text_key) ||
+           (r->pairs && columns_have(columns, DOCUMENTS_PROMPT) &&
+            columns_have(columns, DOCUMENTS_COMPLETION)) ||
+           (r->chats && (columns_have(columns, "messages") || columns_have(columns, "conversations") ||
+                         columns_have(columns, "conversation") ||
+                         (columns_have(columns, "instruction") && columns_have(columns, "output"))));
 }
 
-static int read_column_rows(const struct documents_options *o, struct columns *columns,
-                            const struct mapping *text, struct token_sink *sink, struct muster_error *err)
+static int rows_of_columns(const struct documents_records *r, struct columns *columns,
+                           const struct mapping *text, struct muster_error *err)
 {
     json_t *row;
     int found;
-    if (!holds_records(o, columns))
-        return error_set(
-            err, MUSTER_E_INVALID,
-            "no column '%s' (data.text_key), 'messages' or 'conversations', and none 'prompt' and "
-            "'completion' or 'instruction' and 'output'; the columns are: %.300s",
-            o->text_key, columns_names(columns));
+    if (!holds_records(r, columns))
+        return no_column(r, "the columns are", columns_names(columns), err);
     for (int64_t number = 1; (found = columns_next(columns, &row, err)) != 0; number++) {
         if (found < 0)
             return error_wrap(err, "row %lld", (long long)number);
         GUARD(guard_json) json_t *record = row;
-        if (add_record(o, record, sink, err) < 0)
+        if (r->take(r->context, record, 0, err) < 0)
             return error_wrap(err, "row %lld", (long long)number);
     }
     mapping_release(text, 0, text->length);
-    report_bytes(o, text->length);
     return 0;
 }
 
-static int read_columns(const struct documents_options *o, const struct walk_file *file,
-                        const struct mapping *text, struct token_sink *sink, struct muster_error *err)
+static int column_records(const struct documents_records *r, const struct walk_file *file,
+                          const struct mapping *text, struct muster_error *err)
 {
-    const char *const names[] = {o->text_key,
+    const char *const names[] = {r->text_key,
                                  DOCUMENTS_PROMPT,
                                  DOCUMENTS_COMPLETION,
                                  "messages",
@@ -336,9 +351,55 @@ static int read_columns(const struct documents_options *o, const struct walk_fil
                                  "tools",
                                  "chat_template_kwargs",
                                  NULL};
-    GUARD(guard_columns) struct columns *columns = documents_open_columns(file, text, names, err);
-    return !columns || read_column_rows(o, columns, text, sink, err) < 0 ? error_wrap(err, "%s", file->path)
-                                                                         : 0;
+    static const char *none;
+    const char *const alone[] = {r->text_key, none};
+    GUARD(guard_columns)
+    struct columns *columns = documents_open_columns(file, text, r->pairs || r->chats ? names : alone, err);
+    return columns ? rows_of_columns(r, columns, text, err) : -1;
+}
+
+int documents_records(const struct documents_records *r, const struct walk_file *file,
+                      const struct mapping *text, struct muster_error *err)
+{
+    if (file->kind == WALK_ARRAY)
+        return array_records(r, file, text, err);
+    const bool by_columns = file->kind == WALK_PARQUET || file->kind == WALK_ARROW;
+    const int result = by_columns ? column_records(r, file, text, err) : table_records(r, file, text, err);
+    return result < 0 ? error_wrap(err, "%s", file->path) : 0;
+}
+
+/* ---- a file ---- */
+
+struct taken {
+    const struct documents_options *options;
+    struct token_sink *sink;
+    int64_t reported;
+};
+
+static int take_record(void *context, const json_t *record, int64_t bytes, struct muster_error *err)
+{
+    struct taken *taken = context;
+    if (add_record(taken->options, record, taken->sink, err) < 0)
+        return -1;
+    report_bytes(taken->options, (size_t)bytes);
+    taken->reported += bytes;
+    return 0;
+}
+
+static int read_records(const struct documents_options *o, const struct walk_file *file,
+                        const struct mapping *text, struct token_sink *sink, struct muster_error *err)
+{
+    struct taken taken = {o, sink, 0};
+    const struct documents_records records = {.text_key = o->text_key,
+                                              .setting = "data.text_key",
+                                              .pairs = true,
+                                              .chats = o->chat != NULL,
+                                              .take = take_record,
+                                              .context = &taken};
+    if (documents_records(&records, file, text, err) < 0)
+        return -1;
+    report_bytes(o, text->length - (size_t)taken.reported);
+    return 0;
 }
 
 int documents_read(const struct documents_options *options, const struct walk_file *file,
@@ -354,20 +415,9 @@ int documents_read(const struct documents_options *options, const struct walk_fi
         unpacked.read = NULL;
         options = &unpacked;
     }
-    switch (file->kind) {
-    case WALK_LINES:
+    if (documents_are_records(file->kind))
+        return read_records(options, file, &text, sink, err);
+    if (file->kind == WALK_LINES)
         return read_lines(options, file, &text, sink, err);
-    case WALK_ARRAY:
-        return read_array(options, file, &text, sink, err);
-    case WALK_COMMAS:
-    case WALK_TABS:
-        return read_table(options, file, &text, sink, err);
-    case WALK_PARQUET:
-    case WALK_ARROW:
-        return read_columns(options, file, &text, sink, err);
-    case WALK_TEXT:
-    case WALK_TOKENS:
-        break;
-    }
     return read_document(options, &text, sink, err) < 0 ? error_wrap(err, "%s", file->path) : 0;
 }

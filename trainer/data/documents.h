@@ -27,6 +27,22 @@ struct documents_options {
 int documents_read(const struct documents_options *options, const struct walk_file *file,
                    struct token_sink *sink, struct muster_error *err);
 
+/* ---- the records of arrays and tables, for training and for muster-train prepare ---- */
+
+struct documents_records {
+    const char *text_key, *setting; /* key or column of the text, and the setting that names it */
+    bool pairs, chats;              /* prompts with completions, and turns of chats are records, too */
+    /* Takes a record: an object or a text. bytes: of the file; 0: not known. */
+    int (*take)(void *context, const json_t *record, int64_t bytes, struct muster_error *err);
+    void *context;
+};
+
+bool documents_are_records(enum walk_kind kind); /* an array, or a table of any kind */
+/* Gives all records of a file, whose unpacked bytes are text. A table without a column of a record is refused
+ * with the names of its columns. Errors, take's too, name the file and the line or the row. */
+int documents_records(const struct documents_records *records, const struct walk_file *file,
+                      const struct mapping *text, struct muster_error *err);
+
 /* Opens a table of columns; text: the file. Errors name a table without any of the names (ended by NULL). */
 struct columns *documents_open_columns(const struct walk_file *file, const struct mapping *text,
                                        const char *const *names, struct muster_error *err);

@@ -81,7 +81,7 @@ static int look_into(const struct walk *walk, const char *path, int64_t bytes, s
     out->ends =
         text_hash(out->ends, end, last > 0 ? (size_t)last : 0); /* reading the text will report an error */
     out->content = content_of(start, (size_t)length, length == bytes);
-    out->packed = !walk->by_name && is_packed(&out->content);
+    out->packed = is_packed(&out->content);
     if (out->packed) {
         if (unpack_start(path, start, &length, err) < 0)
             return -1;
@@ -99,8 +99,6 @@ static enum walk_kind walk_kind_of(const struct walk *walk, const char *path, si
     static const char *const records[] = {".jsonl", ".ndjson", ".jsonlines", ".json", NULL};
     const size_t length = strlen(path) - ending;
     const bool named = ends_in_one(path, length, records);
-    if (ending && !looked->packed)
-        return named ? WALK_LINES : WALK_TEXT;
     if (looked->content.kind == CONTENT_ARRAY && (named || walk->text_key))
         return WALK_ARRAY;
     if (named || looked->has_text)
@@ -216,11 +214,7 @@ static int add_file(struct walk *walk, const char *path, const struct stat *stat
     if (look_into(walk, path, status->st_size, &looked, err) < 0)
         return -1;
     const struct content *content = &looked.content;
-    const size_t ending = !walk->by_name && !looked.packed ? 0
-                          : ends_with(path, ".gz")         ? 3
-                          : ends_with(path, ".zst")        ? 4
-                                                           : 0;
-    const bool named_so = ending && !looked.packed;
+    const size_t ending = !looked.packed ? 0 : ends_with(path, ".gz") ? 3 : ends_with(path, ".zst") ? 4 : 0;
     const bool shard = ends_with(path, ".bin") && !looked.packed && (content->kind == CONTENT_SHARD || named);
     const char *what = NULL, *advice = content->advice;
     if (status->st_size == 0)
@@ -228,12 +222,12 @@ static int add_file(struct walk *walk, const char *path, const struct stat *stat
     if (shard)
         return keep_file(walk, path, WALK_TOKENS, status, &looked, err);
     const bool columns = content->kind == CONTENT_PARQUET || content->kind == CONTENT_ARROW;
-    if (columns && !walk->by_name)
+    if (columns)
         return keep_file(walk, path, content->kind == CONTENT_PARQUET ? WALK_PARQUET : WALK_ARROW, status,
                          &looked, err);
-    if ((columns || content->kind == CONTENT_OTHER) && !named_so)
+    if (content->kind == CONTENT_OTHER)
         what = content->what;
-    else if (content->kind == CONTENT_SHARD && !named_so)
+    else if (content->kind == CONTENT_SHARD)
         what = "a token shard whose name does not end in .bin";
     else if (content->kind == CONTENT_OBJECT && ends_in(path, strlen(path) - ending, ".json")) {
         what = "one JSON object";

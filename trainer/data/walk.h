@@ -39,9 +39,8 @@ struct walk_left {
 struct walk {
     struct walk_file *file;
     int count, capacity;
-    const char *name;     /* setting that has the path, for errors; NULL: data.path */
-    bool by_name;         /* the name of .gz and .zst files decides, without that ending; not their content */
-    const char *text_key; /* key of a record's text; NULL: only .jsonl, .ndjson and .json have records */
+    const char *name;       /* setting that has the path, for errors; NULL: data.path */
+    const char *text_key;   /* key of a record's text; NULL: only .jsonl, .ndjson and .json have records */
     struct walk_left *left; /* (left_count): files that were left out */
     int left_count, left_capacity;
     int companions; /* programs and notes among the files */

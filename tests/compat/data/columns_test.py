@@ -141,7 +141,34 @@ def check_training(folder):
     print("losses by Parquet, Arrow and packed Parquet are equal to those by lines of JSON")
 
 
+def check_prepare(folder):
+    """Shards of Parquet, of Arrow and of packed Parquet are those of lines of JSON."""
+    texts = [f"Row {n} has a text that is long enough, größer and 人之初." + " More words." * (n % 5) for n in range(30)]
+    table, shards = pyarrow.table({"id": list(range(30)), "body": texts}), {}
+    for name in "rows.jsonl", "rows.parquet", "rows.arrow", "rows.parquet.gz":
+        raw = folder / f"raw {name}"
+        raw.mkdir()
+        if name == "rows.jsonl":
+            (raw / name).write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+        elif name == "rows.arrow":
+            write_arrow(raw / name, table, True)
+        else:
+            pyarrow.parquet.write_table(table, raw / "rows.parquet", row_group_size=7)
+        if name.endswith(".gz"):
+            subprocess.run(["gzip", "-n", raw / "rows.parquet"], check=True)
+        out = folder / f"shards {name}"
+        done = torch_python.run([BUILD / "bin/muster-train", "prepare", "--input_dir", raw, "--output_dir", out, "--text_key=body", "--tokenizer_type=bytes"])
+        assert not done.returncode, done.stdout + done.stderr
+        shards[name] = (out / "train" / "shard-00000.bin").read_bytes()
+        assert len(shards[name]) > 2000 and shards[name] == shards["rows.jsonl"], name
+    pyarrow.parquet.write_table(pyarrow.table({"content": ["a"]}), folder / "raw rows.parquet" / "wrong.parquet")
+    done = torch_python.run([BUILD / "bin/muster-train", "prepare", "--input_dir", folder / "raw rows.parquet", "--output_dir", folder / "none", "--text_key=body", "--tokenizer_type=bytes"])
+    assert done.returncode == 2 and "wrong.parquet: no column 'body' (--text_key); the columns are: content" in done.stderr, done.stderr
+    print("prepare makes the same shards of Parquet, Arrow, packed Parquet and lines of JSON")
+
+
 with tempfile.TemporaryDirectory(prefix="muster columns ") as temporary:
     check_files(pathlib.Path(temporary))
     check_refused(pathlib.Path(temporary))
     check_training(pathlib.Path(temporary))
+    check_prepare(pathlib.Path(temporary))

@@ -343,6 +343,24 @@ class Prepare(unittest.TestCase):
         self.assertEqual(self.report()["dropped"]["max-broken-json"]["documents"], 2)
         self.assertIn("--input_dir", subprocess.run([TRAIN, "prepare", "--help"], capture_output=True, text=True, check=True).stdout)
 
+    def test_tables_are_read(self):
+        """An array, tables of both kinds and a packed table have the documents of their texts; a table without the column is named."""
+        texts = [f"This is text number {n}, which is long enough, and ends here." for n in range(12)]
+        (self.raw / "a.json").write_text(json.dumps([{"body": text} for text in texts[:3]] + [{"other": 1}]))
+        (self.raw / "b.csv").write_text("id,body\n" + "".join(f'{n},"{text}"\n' for n, text in enumerate(texts[3:6])))
+        (self.raw / "c.tsv").write_text("body\tid\n" + "".join(f"{text}\t{n}\n" for n, text in enumerate(texts[6:8])))
+        (self.raw / "d.csv.gz").write_bytes(gzip.compress(("body\n" + "".join(f'"{text}"\n' for text in texts[8:10])).encode()))
+        (self.raw / "e.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in texts[10:]))
+        self.prepare("--tokenizer_type=bytes", "--text_key=body")
+        self.assertEqual(sorted(self.documents()), sorted(texts))
+        self.assertEqual(self.report()["dropped"]["max-broken-json"]["documents"], 1)
+        (self.raw / "f.csv").write_text("id,content\n1,Some text of this row\n")
+        self.assertRegex(self.prepare("--tokenizer_type=bytes", "--text_key=body", fails=2),
+                         r"f\.csv: line 1: no column 'body' \(--text_key\); the first row has: id, content")
+        (self.raw / "f.csv").unlink()
+        (self.raw / "f.json").write_text('[{"body": "Some text of this record"}, {"body": ]')
+        self.assertRegex(self.prepare("--tokenizer_type=bytes", "--text_key=body", fails=2), r"f\.json:1: ")
+
     def test_training_on_it(self):
         """data.path is the folder: tokenizer, shards, documents and held-out samples come from its index."""
         (self.raw / "a.txt").write_text("\n%\n".join(fortunes()[:1500]))

@@ -219,8 +219,8 @@ int command_page(const struct command *command)
 static const char prepare_usage[] =
     "usage: muster-train prepare [--input_dir DIR] [--output_dir DIR] [flags]\n"
     "\n"
-    "Makes token shards of raw texts. It reads text and JSON lines, drops documents that break a rule and repetitions of\n"
-    "earlier documents, trains a sentencepiece model, and writes shards with an index and a report. A run that was killed\n"
+    "Makes token shards of raw texts. It reads texts, records and tables, drops documents that break a rule and\n"
+    "repetitions of earlier documents, trains a sentencepiece model, and writes shards with an index and a report. A run that was killed\n"
     "goes on when it is started again. The result is the same bytes for any number of workers.\n"
     "`muster-train --data_path OUTPUT_DIR` trains on it.\n\n";
 /* clang-format on */
