@@ -142,7 +142,7 @@ def check_training(folder):
 
 
 def check_prepare(folder):
-    """Shards of Parquet, of Arrow and of packed Parquet are those of lines of JSON."""
+    """Parquet, Arrow, packed Parquet and lines of JSON make the same shards."""
     texts = [f"Row {n} has a text that is long enough, größer and 人之初." + " More words." * (n % 5) for n in range(30)]
     table, shards = pyarrow.table({"id": list(range(30)), "body": texts}), {}
     for name in "rows.jsonl", "rows.parquet", "rows.arrow", "rows.parquet.gz":

@@ -95,7 +95,7 @@ class Families(Comparison):
             self.check_run(f"{what}, {ranks} x {strategy}: ", found, wanted, BOUNDS)
 
     def check_packed(self, what, model, source):
-        """Documents in a row: their losses and gradients are those of rows of their own, and transformers' by position_ids."""
+        """Documents in a row have the losses and gradients of rows of their own, and of transformers by position_ids."""
         generator = torch.Generator().manual_seed(11)
         places = torch.zeros((STEPS, SAMPLES, T), dtype=torch.int64)
         for row in places.view(-1, T):
