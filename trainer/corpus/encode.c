@@ -8,6 +8,7 @@
 #include "proto/base/io.h"
 #include "proto/base/text.h"
 #include "trainer/corpus/prepare_internal.h"
+#include "trainer/data/chats.h"
 #include "trainer/tokens/tokenizer.h"
 
 enum { FLUSH_BYTES = 1 << 20, PIECE_BYTES = 4 << 20 };
@@ -15,7 +16,8 @@ enum { FLUSH_BYTES = 1 << 20, PIECE_BYTES = 4 << 20 };
 struct encode_room {
     struct tokenizer *tokenizer;
     struct token_list tokens;
-    struct buffer text, out;
+    struct buffer text, out, masked;
+    struct jinja_spans spans;
 };
 
 static void close_room(void *opened)
@@ -27,6 +29,8 @@ static void close_room(void *opened)
     token_list_free(&room->tokens);
     buffer_free(&room->text);
     buffer_free(&room->out);
+    buffer_free(&room->masked);
+    mem_free(room->spans.span);
     mem_free(room);
 }
 
@@ -49,7 +53,7 @@ int prepare_tokens_width(const struct prepare *p)
 
 static uint64_t tokens_key(const struct prepare *p, int part)
 {
-    const uint64_t from[] = {p->part[part].key, p->decided, p->fingerprint, (uint64_t)(int64_t)p->end, 1};
+    const uint64_t from[] = {p->part[part].key, p->decided, p->fingerprint, (uint64_t)(int64_t)p->end, 2};
     return text_hash(TEXT_HASH_START, from, sizeof from);
 }
 
@@ -80,14 +84,25 @@ static int encode_text(struct encode_room *room, struct muster_error *err)
     return 0;
 }
 
-static int encode_document(struct encode_room *room, int32_t end, bool held, int width,
+/* A chat is tokenized as training does it: as a whole, with a mask, and its template ends it. */
+static int encode_chat(struct encode_room *room, struct muster_error *err)
+{
+    room->tokens.count = 0;
+    return chats_encode(room->tokenizer, room->text.data, room->text.length, &room->spans, &room->tokens,
+                        &room->masked, err) < 0
+               ? -1
+               : 0;
+}
+
+static int encode_document(struct encode_room *room, int32_t end, bool held, bool chat, int width,
                            struct muster_error *err)
 {
-    if (encode_text(room, err) < 0)
+    buffer_clear(&room->masked);
+    if ((chat ? encode_chat : encode_text)(room, err) < 0)
         return -1;
-    if (end >= 0)
+    if (end >= 0 && !chat)
         token_list_add(&room->tokens, &end, 1);
-    const uint32_t count = (uint32_t)room->tokens.count | (held ? TOKENS_HELD : 0);
+    const uint32_t count = (uint32_t)room->tokens.count | (held ? TOKENS_HELD : 0) | (chat ? TOKENS_CHAT : 0);
     const size_t bytes = room->tokens.count * (size_t)width;
     (void)buffer_append(&room->out, &count, sizeof count); /* out remembers a failure */
     char *to = buffer_reserve(&room->out, bytes);
@@ -99,6 +114,7 @@ static int encode_document(struct encode_room *room, int32_t end, bool held, int
         memcpy(to + i * (size_t)width, &token, (size_t)width);
     }
     room->out.length += bytes;
+    (void)buffer_append(&room->out, room->masked.data, room->masked.length); /* out remembers a failure */
     return 0;
 }
 
@@ -123,7 +139,9 @@ static int encode_documents(struct prepare *p, struct encode_room *room, int par
         if (*decision & DECISION_DUPLICATE)
             continue;
         if (part_reader_text(reader, &record, &room->text, err) < 0 ||
-            encode_document(room, p->end, *decision & DECISION_HELD, (int)header->width, err) < 0 ||
+            (record.chat && part_reader_spans(reader, &record, &room->spans, err) < 0) ||
+            encode_document(room, p->end, *decision & DECISION_HELD, record.chat, (int)header->width, err) <
+                0 ||
             flush(room, fd, path, FLUSH_BYTES, err) < 0)
             return -1;
         header->documents++;

@@ -22,7 +22,7 @@ void split_close(struct split *s)
     if (!s)
         return;
     buffer_free(&s->held);
-    buffer_free(&s->text);
+    record_room_free(&s->room);
 }
 
 /* Reads more bytes to the end of the held bytes; drops the bytes of earlier documents. */
@@ -112,38 +112,43 @@ static int next_text(struct split *s, struct split_document *out, struct muster_
     }
 }
 
-/* The text of a chat, of which every token will be a target: shards have no masks. */
-static int chat_document(const struct record_options *o, const json_t *record, struct buffer *text,
+void record_room_free(struct record_room *room)
+{
+    buffer_free(&room->text);
+    mem_free(room->spans.span);
+    *room = (struct record_room){0};
+}
+
+static int chat_document(const struct record_options *o, const json_t *record, struct record_room *room,
                          struct muster_error *err)
 {
-    struct jinja_spans spans = {0};
     struct chat_counts counts = {0};
     if (!o->chat)
         return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "a chat. Training reads it as it is (data.path), with a mask over the turns of "
-                         "others; or --chat_template makes a text of it, without a mask");
-    const int result = chat_render(o->chat, record, o->key, text, &spans, &counts, err);
-    mem_free(spans.span);
-    return result;
+                         "a chat, which needs a template: --chat_template, or training reads it as it is "
+                         "(data.path)");
+    return chat_render(o->chat, record, o->key, &room->text, &room->spans, &counts, err);
 }
 
-int record_document(const struct record_options *o, const json_t *record, struct buffer *text,
+int record_document(const struct record_options *o, const json_t *record, struct record_room *room,
                     struct split_document *out, struct muster_error *err)
 {
     const json_t *found = json_is_string(record) ? record : json_object_get(record, o->key);
-    buffer_clear(text);
+    buffer_clear(&room->text);
+    room->spans.count = 0;
     *out = (struct split_document){.text = ""};
     if (json_is_string(found)) {
-        if (buffer_append(text, json_string_value(found), json_string_length(found)) < 0)
+        if (buffer_append(&room->text, json_string_value(found), json_string_length(found)) < 0)
             return error_set(err, MUSTER_E_NOMEM, "no memory for a text");
     } else if (chat_is(record, o->key)) {
-        if (chat_document(o, record, text, err) < 0)
+        if (chat_document(o, record, room, err) < 0)
             return -1;
+        out->spans = &room->spans;
     } else {
         out->broken = true;
     }
-    out->text = text->data ? text->data : "";
-    out->length = text->length;
+    out->text = room->text.data ? room->text.data : "";
+    out->length = room->text.length;
     return 0;
 }
 
@@ -157,7 +162,7 @@ static int parse_line(struct split *s, size_t from, size_t end, struct split_doc
         root =
             json_loadb(s->held.data + from, end - from, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &problem);
     const struct record_options options = {s->options.key, s->options.chat};
-    if (record_document(&options, root, &s->text, out, err) < 0)
+    if (record_document(&options, root, &s->room, out, err) < 0)
         return error_wrap(err, "%s:%lld", s->options.name, (long long)s->line);
     out->bytes = end - from + 1;
     return 1;

@@ -27,6 +27,13 @@ struct split_options {
     size_t limit; /* bytes of a document; a longer text is cut. A line of JSON may have 8 times as many */
 };
 
+/* Memory of the document of a record. Zeroed: empty. */
+struct record_room {
+    struct buffer text;
+    struct jinja_spans spans;
+};
+void record_room_free(struct record_room *room); /* accepts a zeroed room */
+
 struct split {
     struct split_options options;
     struct buffer held; /* bytes read; bytes before `at` belong to earlier documents */
@@ -34,7 +41,7 @@ struct split {
     bool begun; /* a byte order mark at the start has been skipped */
     bool ended;
     int64_t line; /* number of the last line of JSON */
-    struct buffer text;
+    struct record_room room;
 };
 
 struct split_document {
@@ -42,6 +49,8 @@ struct split_document {
     size_t length;
     size_t bytes; /* bytes of the file, separator included */
     bool broken;  /* the line is no JSON object with a text under the key */
+    const struct jinja_spans
+        *spans; /* of a chat: the parts that are trained on, valid as text is; NULL: no chat */
 };
 
 /* The document of a record of JSON, a line's or a table's: *out has the text under the key, or of a chat by
@@ -50,7 +59,7 @@ struct record_options {
     const char *key;
     struct chat *chat; /* NULL: a chat is an error */
 };
-int record_document(const struct record_options *options, const json_t *record, struct buffer *text,
+int record_document(const struct record_options *options, const json_t *record, struct record_room *room,
                     struct split_document *out, struct muster_error *err);
 
 void split_open(struct split *split, const struct split_options *options);

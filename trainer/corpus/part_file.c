@@ -11,13 +11,14 @@
 #include "proto/base/error.h"
 #include "proto/base/io.h"
 
-enum { FLUSH_BYTES = 1 << 18, BLOCK_BYTES = 1 << 17 };
-#define PART_MAGIC UINT64_C(0x31545241504D4353)
+enum { FLUSH_BYTES = 1 << 18, BLOCK_BYTES = 1 << 17, SPAN_BYTES = 2 * sizeof(uint32_t) };
+#define PART_MAGIC UINT64_C(0x32545241504D4353)
 
 struct part_header {
     uint64_t magic, key;
     struct part_counts counts;
     uint64_t bands;
+    uint64_t size; /* bytes of the file of texts, spans included */
 };
 
 /* ---- writing ---- */
@@ -25,7 +26,7 @@ struct part_header {
 struct part_writer {
     struct new_file texts, records;
     int bands;
-    uint64_t key, kept, bytes;
+    uint64_t key, kept, bytes, size;
 };
 
 static char *part_path(const char *folder, uint64_t key, const char *ending)
@@ -52,18 +53,25 @@ struct part_writer *part_writer_create(const char *folder, uint64_t key, int ban
 }
 
 int part_writer_add(struct part_writer *w, const char *text, size_t length, uint32_t shingles,
-                    const uint64_t *keys, struct muster_error *err)
+                    const uint64_t *keys, const struct jinja_spans *spans, struct muster_error *err)
 {
     static const uint64_t none[MINHASH_BANDS] = {0};
     const XXH128_hash_t hash = XXH3_128bits(text, length);
-    const struct part_record record = {.offset = w->bytes,
+    const struct part_record record = {.offset = w->size,
                                        .hash = {hash.low64, hash.high64},
                                        .length = (uint32_t)length,
-                                       .shingles = keys ? shingles : 0};
+                                       .shingles = keys ? shingles : 0,
+                                       .chat = spans != NULL,
+                                       .spans = spans ? (uint32_t)spans->count : 0};
     (void)buffer_append(&w->texts.held, text, length); /* the buffers remember failures */
+    for (uint32_t i = 0; i < record.spans; i++) {
+        const uint32_t span[] = {(uint32_t)spans->span[i].from, (uint32_t)spans->span[i].to};
+        (void)buffer_append(&w->texts.held, span, sizeof span);
+    }
     (void)buffer_append(&w->records.held, &record, sizeof record);
     (void)buffer_append(&w->records.held, keys ? keys : none, (size_t)w->bands * sizeof *keys);
     w->bytes += length;
+    w->size += length + record.spans * SPAN_BYTES;
     w->kept++;
     return new_file_flush(&w->texts, FLUSH_BYTES, err) < 0 ? -1
                                                            : new_file_flush(&w->records, FLUSH_BYTES, err);
@@ -73,7 +81,7 @@ int part_writer_finish(struct part_writer *w, struct part_counts *counts, struct
 {
     counts->kept = w->kept;
     counts->kept_bytes = w->bytes;
-    const struct part_header header = {PART_MAGIC, w->key, *counts, (uint64_t)w->bands};
+    const struct part_header header = {PART_MAGIC, w->key, *counts, (uint64_t)w->bands, w->size};
     /* the records last: a reader that finds them finds the texts */
     return new_file_finish(&w->texts, NULL, 0, err) < 0
                ? -1
@@ -116,7 +124,7 @@ static int check_header(struct part_reader *r, int bands, uint64_t key, struct p
     struct part_header header;
     const off_t texts = lseek(r->fd_texts, 0, SEEK_END), records = lseek(r->fd_records, 0, SEEK_END);
     if (pread(r->fd_records, &header, sizeof header, 0) != sizeof header || header.magic != PART_MAGIC ||
-        header.key != key || header.bands != (uint64_t)bands || texts != (off_t)header.counts.kept_bytes ||
+        header.key != key || header.bands != (uint64_t)bands || texts != (off_t)header.size ||
         records != (off_t)(sizeof header + header.counts.kept * r->record_bytes))
         return error_set(err, MUSTER_E_NOT_FOUND, "%s was made with other settings or from another input",
                          r->name);
@@ -224,5 +232,19 @@ int part_reader_text(struct part_reader *r, const struct part_record *record, st
         return -1;
     to[record->length] = '\0';
     out->length = record->length;
+    return 0;
+}
+
+int part_reader_spans(struct part_reader *r, const struct part_record *record, struct jinja_spans *out,
+                      struct muster_error *err)
+{
+    out->count = 0;
+    for (uint32_t i = 0; i < record->spans; i++) {
+        uint32_t span[2];
+        if (read_at(r, r->fd_texts, span, sizeof span, record->offset + record->length + i * SPAN_BYTES,
+                    err) < 0 ||
+            jinja_spans_add(out, (struct jinja_span){span[0], span[1]}, err) < 0)
+            return -1;
+    }
     return 0;
 }

@@ -9,6 +9,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/guard.h"
 #include "proto/include/muster_error.h"
+#include "trainer/chat/jinja.h"
 #include "trainer/corpus/prepare.h"
 #include "trainer/corpus/rules.h"
 #include "trainer/corpus/texts.h"
@@ -62,13 +63,15 @@ struct part_record {
     uint64_t hash[2];
     uint32_t length;
     uint32_t shingles; /* 0: the text has no keys */
+    uint32_t chat;     /* not 0: a chat, whose spans follow its text */
+    uint32_t spans;    /* parts of it that are trained on */
 };
 
 struct part_writer;
 struct part_writer *part_writer_create(const char *folder, uint64_t key, int bands, struct muster_error *err);
-/* keys (bands); NULL: the text has no words. */
+/* keys (bands); NULL: the text has no words. spans NULL: no chat. */
 int part_writer_add(struct part_writer *writer, const char *text, size_t length, uint32_t shingles,
-                    const uint64_t *keys, struct muster_error *err);
+                    const uint64_t *keys, const struct jinja_spans *spans, struct muster_error *err);
 /* Completes the part; sets counts->kept and kept_bytes. */
 int part_writer_finish(struct part_writer *writer, struct part_counts *counts, struct muster_error *err);
 /* Removes the files of a part that is not complete. Accepts NULL. */
@@ -91,6 +94,9 @@ int part_reader_seek(struct part_reader *reader, int64_t record, struct muster_e
 /* Replaces out by the text of a record. */
 int part_reader_text(struct part_reader *reader, const struct part_record *record, struct buffer *out,
                      struct muster_error *err);
+/* Replaces out by the spans of a record that is a chat. */
+int part_reader_spans(struct part_reader *reader, const struct part_record *record, struct jinja_spans *out,
+                      struct muster_error *err);
 
 /* ---- duplicates.c: the documents that repeat an earlier document ----
  *
@@ -135,7 +141,7 @@ int duplicates_find(const struct duplicates_source *source, const struct duplica
 /* ---- shard_writer.c: documents of tokens as shards of a limited size ----
  *
  * A shard is NAME.bin in llm.c's format, and NAME.idx with the ends of its documents (data/token_file.h). It
- * ends with a document. */
+ * ends with a document. A shard with chats has a NAME.mask. */
 
 struct shard {
     uint64_t tokens, documents;
@@ -156,8 +162,9 @@ struct shard_writer *shard_writer_create(const struct shard_writer_options *opti
 void shard_writer_destroy(struct shard_writer *writer); /* accepts NULL */
 GUARD_DEFINE(shard_writer, struct shard_writer *, shard_writer_destroy);
 
-/* Adds a document of `count` tokens of `width` bytes. A document without tokens is left out. */
-int shard_writer_add(struct shard_writer *writer, const void *tokens, uint64_t count,
+/* Adds a document of `count` tokens of `width` bytes. A document without tokens is left out. masked (count),
+ * of a chat: not 0 where a token is no target; NULL: no chat. */
+int shard_writer_add(struct shard_writer *writer, const void *tokens, const char *masked, uint64_t count,
                      struct muster_error *err);
 /* Completes the last shard. */
 int shard_writer_finish(struct shard_writer *writer, struct muster_error *err);
@@ -229,7 +236,8 @@ char *prepare_path(const struct prepare *prepare, const char *name);
 struct part_reader *prepare_open_part(const struct prepare *prepare, int part, struct muster_error *err);
 
 /* encode.c: the tokens of a part are this header, and for each kept document its number of tokens (uint32,
- * top bit: held out) and the tokens, of `width` bytes. */
+ * top bit: held out, the bit below: a chat) and the tokens, of `width` bytes; of a chat a byte for each after
+ * them, not 0 where it is no target. */
 struct tokens_header {
     uint64_t magic, key;
     uint64_t documents;
@@ -237,6 +245,7 @@ struct tokens_header {
 };
 #define TOKENS_MAGIC UINT64_C(0x314B4F544D435250)
 #define TOKENS_HELD  (UINT32_C(1) << 31)
+#define TOKENS_CHAT  (UINT32_C(1) << 30)
 char *prepare_tokens_path(const struct prepare *prepare, int part);
 int prepare_tokens_width(const struct prepare *prepare);
 

@@ -66,8 +66,13 @@ static int measure_document(const struct prepare *p, struct read_room *room,
 {
     const struct measure_lists lists = {*p->settings->blocked_words ? &p->blocked : NULL,
                                         *p->settings->required_words ? &p->required : NULL};
-    size_t invalid;
-    if (clean_text(&room->clean, document->text, document->length, &room->text, &invalid, err) < 0)
+    size_t invalid = 0;
+    buffer_clear(&room->text);
+    if (document->spans && buffer_append(&room->text, document->text, document->length) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a chat of %zu bytes", document->length);
+    /* a chat stays as its template writes it, and its spans with it */
+    if (!document->spans &&
+        clean_text(&room->clean, document->text, document->length, &room->text, &invalid, err) < 0)
         return -1;
     const char *text = room->text.data ? room->text.data : "";
     if (words_split(&room->words, text, room->text.length) < 0 ||
@@ -81,8 +86,8 @@ static int measure_document(const struct prepare *p, struct read_room *room,
     return 0;
 }
 
-static int keep_document(const struct prepare *p, struct read_room *room, struct part_writer *writer,
-                         struct muster_error *err)
+static int keep_document(const struct prepare *p, struct read_room *room, const struct jinja_spans *spans,
+                         struct part_writer *writer, struct muster_error *err)
 {
     uint64_t keys[MINHASH_BANDS];
     if (shingles_make(&room->shingles, &room->words) < 0)
@@ -91,7 +96,7 @@ static int keep_document(const struct prepare *p, struct read_room *room, struct
     if (room->shingles.count)
         minhash_keys(&room->shingles, p->bands, keys);
     return part_writer_add(writer, room->text.data ? room->text.data : "", room->text.length,
-                           (uint32_t)room->shingles.count, room->shingles.count ? keys : NULL, err);
+                           (uint32_t)room->shingles.count, room->shingles.count ? keys : NULL, spans, err);
 }
 
 static int take_document(const struct prepare *p, struct read_room *room,
@@ -105,7 +110,7 @@ static int take_document(const struct prepare *p, struct read_room *room,
     counts->documents++;
     counts->bytes += document->bytes;
     if (broken == RULE_PASSED)
-        return keep_document(p, room, writer, err);
+        return keep_document(p, room, document->spans, writer, err);
     counts->dropped[broken]++;
     counts->dropped_bytes[broken] += document->bytes;
     return 0;
@@ -147,7 +152,7 @@ struct taking {
     struct read_room *room;
     struct part_writer *writer;
     struct part_counts *counts;
-    struct buffer text;
+    struct record_room record;
 };
 
 static int take_record(void *context, const json_t *record, int64_t bytes, struct muster_error *err)
@@ -155,7 +160,7 @@ static int take_record(void *context, const json_t *record, int64_t bytes, struc
     struct taking *t = context;
     const struct record_options options = {t->prepare->settings->text_key, t->room->chat};
     struct split_document document;
-    if (record_document(&options, record, &t->text, &document, err) < 0)
+    if (record_document(&options, record, &t->record, &document, err) < 0)
         return -1;
     document.bytes = bytes ? (size_t)bytes : document.length;
     return take_document(t->prepare, t->room, &document, t->writer, t->counts, err);
@@ -165,14 +170,14 @@ static int read_records(const struct prepare *p, struct read_room *room, const s
                         struct part_writer *writer, struct part_counts *counts, struct muster_error *err)
 {
     struct mapping text __attribute__((cleanup(mapping_close))) = {0};
-    struct taking taking = {p, room, writer, counts, {0}};
+    struct taking taking = {.prepare = p, .room = room, .writer = writer, .counts = counts};
     const struct documents_records records = {.text_key = p->settings->text_key,
                                               .setting = "--text_key",
                                               .chats = room->chat != NULL,
                                               .take = take_record,
                                               .context = &taking};
     const int result = stream_map(&text, file, err) < 0 ? -1 : documents_records(&records, file, &text, err);
-    buffer_free(&taking.text);
+    record_room_free(&taking.record);
     return result;
 }
 

@@ -42,7 +42,8 @@ static const struct knob knobs[] = {
      .offset = AT(chat_template),
      .initial = "",
      .section = "Files",
-     .help = "Makes a text of each chat (messages, conversations, instruction and output): "
+     .help = "Makes a text of each chat (messages, conversations, instruction and output), of which the "
+             "assistant's turns are trained on: "
              "chatml, a file of Jinja, or auto for the template in the folder of --tokenizer. Empty: chats "
              "are refused."},
     {.name = "separator",

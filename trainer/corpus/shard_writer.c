@@ -15,7 +15,9 @@ enum { FLUSH_BYTES = 1 << 20, LLMC_HEADER = 256 };
 struct shard_writer {
     struct shard_writer_options options;
     char *folder;
-    struct new_file tokens, index; /* the last shard of the list, while it is open */
+    struct new_file tokens, index, mask; /* the last shard of the list, while it is open */
+    uint8_t bits;                        /* of tokens after the mask's last whole byte */
+    uint64_t chats;                      /* in that shard; 0: it gets no mask */
     bool open;
     struct shard *list;
     uint64_t count, room;
@@ -34,7 +36,7 @@ struct shard_writer *shard_writer_create(const struct shard_writer_options *opti
         return NULL;
     }
     w->options = *options;
-    w->tokens.fd = w->index.fd = -1;
+    w->tokens.fd = w->index.fd = w->mask.fd = -1;
     return take_pointer(&w);
 }
 
@@ -44,6 +46,7 @@ void shard_writer_destroy(struct shard_writer *w)
         return;
     new_file_close(&w->tokens);
     new_file_close(&w->index);
+    new_file_close(&w->mask);
     mem_free(w->folder);
     mem_free(w->list);
     mem_free(w);
@@ -73,8 +76,11 @@ static int open_shard(struct shard_writer *w, struct muster_error *err)
         w->room = w->room * 2 + 16;
     }
     w->open = true;
+    w->bits = 0;
+    w->chats = 0;
     if (open_shard_file(&w->tokens, w, "bin", LLMC_HEADER * sizeof(int32_t), err) < 0 ||
-        open_shard_file(&w->index, w, "idx", sizeof(struct token_index_header), err) < 0)
+        open_shard_file(&w->index, w, "idx", sizeof(struct token_index_header), err) < 0 ||
+        open_shard_file(&w->mask, w, "mask", sizeof(struct token_mask_header), err) < 0)
         return -1;
     w->list[w->count++] = (struct shard){0};
     return 0;
@@ -86,17 +92,36 @@ static int finish_shard(struct shard_writer *w, struct muster_error *err)
     int32_t header[LLMC_HEADER] = {0};
     const struct token_index_header index = {TOKEN_INDEX_MAGIC, shard->tokens, shard->documents};
     token_file_shard_header(w->options.width, (int32_t)shard->tokens, header);
-    /* the index first: a reader that finds a shard finds its documents */
-    if (new_file_finish(&w->index, &index, sizeof index, err) < 0 ||
+    const struct token_mask_header mask = {TOKEN_MASK_MAGIC, shard->tokens, w->chats};
+    if (shard->tokens % 8)
+        (void)buffer_append(&w->mask.held, &w->bits, 1); /* held remembers a failure */
+    /* these first: a reader that finds a shard finds its documents and targets */
+    if ((w->chats && new_file_finish(&w->mask, &mask, sizeof mask, err) < 0) ||
+        new_file_finish(&w->index, &index, sizeof index, err) < 0 ||
         new_file_finish(&w->tokens, header, sizeof header, err) < 0)
         return -1;
     new_file_close(&w->tokens);
     new_file_close(&w->index);
+    new_file_close(&w->mask);
     w->open = false;
     return 0;
 }
 
-int shard_writer_add(struct shard_writer *w, const void *tokens, uint64_t count, struct muster_error *err)
+/* `before`: tokens of the shard before these. */
+static void add_mask(struct shard_writer *w, const char *masked, uint64_t before, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t bit = (before + i) % 8;
+        w->bits |= (uint8_t)((masked && masked[i]) << bit);
+        if (bit == 7) {
+            (void)buffer_append(&w->mask.held, &w->bits, 1); /* held remembers a failure */
+            w->bits = 0;
+        }
+    }
+}
+
+int shard_writer_add(struct shard_writer *w, const void *tokens, const char *masked, uint64_t count,
+                     struct muster_error *err)
 {
     if (!count)
         return 0;
@@ -108,13 +133,16 @@ int shard_writer_add(struct shard_writer *w, const void *tokens, uint64_t count,
     if (!w->open && open_shard(w, err) < 0)
         return -1;
     struct shard *shard = &w->list[w->count - 1];
+    add_mask(w, masked, shard->tokens, count);
+    w->chats += masked != NULL;
     shard->tokens += count;
     shard->documents++;
     (void)buffer_append(&w->tokens.held, tokens,
                         (size_t)count * (size_t)w->options.width); /* the buffers remember failures */
     (void)buffer_append(&w->index.held, &shard->tokens, sizeof shard->tokens);
-    return new_file_flush(&w->tokens, FLUSH_BYTES, err) < 0 ? -1
-                                                            : new_file_flush(&w->index, FLUSH_BYTES, err);
+    return new_file_flush(&w->tokens, FLUSH_BYTES, err) < 0 || new_file_flush(&w->index, FLUSH_BYTES, err) < 0
+               ? -1
+               : new_file_flush(&w->mask, FLUSH_BYTES, err);
 }
 
 int shard_writer_finish(struct shard_writer *w, struct muster_error *err)

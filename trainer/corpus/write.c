@@ -40,13 +40,15 @@ static int copy_document(struct writing *w, struct tokens_reader *r, size_t widt
     if (read_exactly(r, &count, sizeof count, err) < 0)
         return -1;
     struct shard_writer *to = count & TOKENS_HELD ? w->held : w->train;
-    count &= ~TOKENS_HELD;
+    const size_t flags = count & TOKENS_CHAT ? 1 : 0; /* bytes a token */
+    count &= ~(TOKENS_HELD | TOKENS_CHAT);
     buffer_clear(&w->tokens);
-    char *room = buffer_reserve(&w->tokens, (size_t)count * width + 1);
+    char *room = buffer_reserve(&w->tokens, (size_t)count * (width + flags) + 1);
     if (!room)
         return error_set(err, MUSTER_E_NOMEM, "no memory for %u tokens", count);
-    return read_exactly(r, room, (size_t)count * width, err) < 0 ? -1
-                                                                 : shard_writer_add(to, room, count, err);
+    if (read_exactly(r, room, (size_t)count * (width + flags), err) < 0)
+        return -1;
+    return shard_writer_add(to, room, flags ? room + (size_t)count * width : NULL, count, err);
 }
 
 static int copy_part(struct writing *w, int part, struct muster_error *err)

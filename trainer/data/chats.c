@@ -103,34 +103,64 @@ static bool in_spans(const struct jinja_spans *spans, size_t *first, struct jinj
     return *first < spans->count && spans->span[*first].from < of.to;
 }
 
-/* Adds runs of tokens that are all inside or all outside of the spans. */
-static int add_masked(const struct token_list *tokens, const struct jinja_span *of,
-                      const struct jinja_spans *spans, struct token_sink *sink, struct muster_error *err)
+static int add_flag(struct buffer *masked, bool is_masked, struct muster_error *err)
 {
-    size_t first = 0;
-    for (size_t from = 0, to; from < tokens->count; from = to) {
-        const bool inside = in_spans(spans, &first, of[from]);
-        for (to = from + 1; to < tokens->count && in_spans(spans, &first, of[to]) == inside;)
-            to++;
-        if (token_sink_add(sink, tokens->tokens + from, to - from, !inside, err) < 0)
-            return -1;
-    }
-    return 0;
+    const char flag = is_masked;
+    return buffer_append(masked, &flag, 1) < 0 ? error_set(err, MUSTER_E_NOMEM, "no memory for a chat") : 0;
 }
 
 /* Where tokens do not give the text back: the parts inside and outside of the spans one by one. */
-static int add_parts(struct tokenizer *tokenizer, const struct buffer *text, const struct jinja_spans *spans,
-                     struct token_sink *sink, struct muster_error *err)
+static int encode_parts(struct tokenizer *tokenizer, const char *text, size_t length,
+                        const struct jinja_spans *spans, struct token_list *tokens, struct buffer *masked,
+                        struct muster_error *err)
 {
-    for (size_t i = 0, at = 0; at < text->length;) {
+    for (size_t i = 0, at = 0; at < length;) {
         const bool inside = i < spans->count && spans->span[i].from <= at;
-        const size_t to = i == spans->count ? text->length : inside ? spans->span[i].to : spans->span[i].from;
-        scope_token_list tokens = {0};
-        if (to > at && (tokenizer_encode(tokenizer, text->data + at, to - at, &tokens, err) < 0 ||
-                        token_sink_add(sink, tokens.tokens, tokens.count, !inside, err) < 0))
+        const size_t to = i == spans->count ? length : inside ? spans->span[i].to : spans->span[i].from;
+        const size_t before = tokens->count;
+        if (to > at && tokenizer_encode(tokenizer, text + at, to - at, tokens, err) < 0)
             return -1;
+        for (size_t k = before; k < tokens->count; k++)
+            if (add_flag(masked, !inside, err) < 0)
+                return -1;
         at = to > at ? to : at;
         i += inside;
+    }
+    return 1;
+}
+
+int chats_encode(struct tokenizer *tokenizer, const char *text, size_t length,
+                 const struct jinja_spans *spans, struct token_list *tokens, struct buffer *masked,
+                 struct muster_error *err)
+{
+    const size_t before = tokens->count;
+    if (!length)
+        return 0;
+    if (tokenizer_encode(tokenizer, text, length, tokens, err) < 0)
+        return -1;
+    const size_t count = tokens->count - before;
+    scope_free struct jinja_span *of = mem_calloc(count + 1, sizeof *of);
+    if (!of)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a chat of %zu tokens", count);
+    if (!chats_align(tokenizer, tokens->tokens + before, count, text, length, of)) {
+        tokens->count = before;
+        return encode_parts(tokenizer, text, length, spans, tokens, masked, err);
+    }
+    for (size_t i = 0, first = 0; i < count; i++)
+        if (add_flag(masked, !in_spans(spans, &first, of[i]), err) < 0)
+            return -1;
+    return 0;
+}
+
+/* Adds runs of tokens that are all masked, or none is. */
+static int add_runs(const struct token_list *tokens, const struct buffer *masked, struct token_sink *sink,
+                    struct muster_error *err)
+{
+    for (size_t from = 0, to; from < tokens->count; from = to) {
+        for (to = from + 1; to < tokens->count && masked->data[to] == masked->data[from];)
+            to++;
+        if (token_sink_add(sink, tokens->tokens + from, to - from, masked->data[from], err) < 0)
+            return -1;
     }
     return 0;
 }
@@ -140,17 +170,12 @@ static int add_chat_text(struct tokenizer *tokenizer, const struct buffer *text,
                          struct token_file_chats *counts, struct muster_error *err)
 {
     scope_token_list tokens = {0};
-    if (!text->length)
-        return 0;
-    if (tokenizer_encode(tokenizer, text->data, text->length, &tokens, err) < 0)
+    scope_buffer masked = {0};
+    const int in_parts = chats_encode(tokenizer, text->data, text->length, spans, &tokens, &masked, err);
+    if (in_parts < 0)
         return -1;
-    scope_free struct jinja_span *of = mem_calloc(tokens.count + 1, sizeof *of);
-    if (!of)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for a chat of %zu tokens", tokens.count);
-    if (chats_align(tokenizer, tokens.tokens, tokens.count, text->data, text->length, of))
-        return add_masked(&tokens, of, spans, sink, err);
-    counts->in_parts++;
-    return add_parts(tokenizer, text, spans, sink, err);
+    counts->in_parts += (uint64_t)in_parts;
+    return add_runs(&tokens, &masked, sink, err);
 }
 
 int chats_add(struct chat *chat, struct tokenizer *tokenizer, const json_t *record, const char *text_key,

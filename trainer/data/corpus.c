@@ -116,7 +116,7 @@ static int open_files(struct corpus *corpus, const struct corpus_options *o, con
         corpus->start[i + 1] = corpus->start[i] + corpus->file[i].count;
         corpus->document[i + 1] = corpus->document[i] + corpus->file[i].documents;
         corpus->known = corpus->known && corpus->file[i].ends;
-        corpus->masked = corpus->masked || corpus->file[i].masked;
+        corpus->masked = corpus->masked || corpus->file[i].masked || corpus->file[i].mask;
     }
     return 0;
 }
@@ -169,7 +169,10 @@ bool corpus_masked(const struct corpus *corpus)
 
 struct token_file_chats corpus_chats(const struct corpus *corpus)
 {
-    return corpus->count == 1 ? corpus->file[0].chats : (struct token_file_chats){0};
+    struct token_file_chats all = corpus->count ? corpus->file[0].chats : (struct token_file_chats){0};
+    for (int i = 1; i < corpus->count; i++) /* shards know their number alone */
+        all.chats += corpus->file[i].chats.chats;
+    return all;
 }
 
 /* The file that has token or document number `at`; before (count + 1): tokens or documents before each file.

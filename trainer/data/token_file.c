@@ -122,22 +122,44 @@ int token_file_parse_cache(struct token_file *file, const char *data, size_t len
     return !ends_ascend(file->ends, file->documents, header.tokens);
 }
 
-/* Opens NAME.idx next to NAME.bin, if it exists. */
-static int open_index(struct token_file *file, const char *path, struct muster_error *err)
+/* Parses the mask of a shard. Pure. */
+static int parse_mask(struct token_file *file, const char *name, const char *data, size_t length,
+                      struct muster_error *err)
+{
+    struct token_mask_header header = {0};
+    if (length >= sizeof header)
+        memcpy(&header, data, sizeof header);
+    if (header.magic != TOKEN_MASK_MAGIC || header.tokens != (uint64_t)file->count ||
+        length != sizeof header + ((size_t)file->count + 7) / 8)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s is not the mask of its shard of %lld tokens; without the file every token is a "
+                         "target",
+                         name, (long long)file->count);
+    file->mask = (const uint8_t *)data + sizeof header;
+    file->chats.chats = header.chats;
+    return 0;
+}
+
+/* Opens the file with another ending next to NAME.bin, if it exists. */
+static int open_next_to(struct token_file *file, const char *path, const char *ending,
+                        struct mapping *mapping,
+                        int (*parse)(struct token_file *, const char *, const char *, size_t,
+                                     struct muster_error *),
+                        struct muster_error *err)
 {
     struct muster_error reason = {0};
-    const size_t length = strlen(path), ending = length > 4 && !strcmp(path + length - 4, ".bin") ? 4 : 0;
-    scope_free char *name = mem_printf("%.*s.idx", (int)(length - ending), path);
+    const size_t length = strlen(path), own = length > 4 && !strcmp(path + length - 4, ".bin") ? 4 : 0;
+    scope_free char *name = mem_printf("%.*s%s", (int)(length - own), path, ending);
     if (!name)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a path");
-    if (mapping_open(&file->index, name, &reason) < 0) {
+    if (mapping_open(mapping, name, &reason) < 0) {
         if (reason.code == MUSTER_E_NOT_FOUND)
             return 0;
         if (err)
             *err = reason;
         return -1;
     }
-    return parse_index(file, name, file->index.data ? file->index.data : "", file->index.length, err);
+    return parse(file, name, mapping->data ? mapping->data : "", mapping->length, err);
 }
 
 int token_file_open_shard(struct token_file *file, const char *path, struct muster_error *err)
@@ -150,7 +172,8 @@ int token_file_open_shard(struct token_file *file, const char *path, struct must
         return -1;
     }
     file->mapping = mapping;
-    if (open_index(file, path, err) < 0) {
+    if (open_next_to(file, path, ".idx", &file->index, parse_index, err) < 0 ||
+        open_next_to(file, path, ".mask", &file->mask_file, parse_mask, err) < 0) {
         token_file_close(file);
         return -1;
     }
@@ -182,6 +205,7 @@ void token_file_close(struct token_file *file)
         return;
     mapping_close(&file->mapping);
     mapping_close(&file->index);
+    mapping_close(&file->mask_file);
     mem_free(file->memory);
     mem_free(file->memory_ends);
     *file = (struct token_file){0};
@@ -199,6 +223,9 @@ void token_file_read(const struct token_file *file, int64_t from, int64_t count,
         /* a value that does not fit stays outside of every vocabulary */
         out[i] = (int32_t)(value < TOKEN_MASK ? value : TOKEN_MASK - 1) | (masked ? TOKEN_MASK : 0);
     }
+    for (int64_t i = from; file->mask && i < from + count; i++)
+        if (file->mask[i / 8] >> i % 8 & 1)
+            out[i - from] |= TOKEN_MASK;
     /* A small file may stay resident. */
     if (file->mapping.length > RESIDENT_BYTES)
         mapping_release(&file->mapping, (size_t)(at - file->mapping.data),

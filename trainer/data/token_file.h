@@ -5,7 +5,9 @@
  * A cache is struct token_file_header, `tokens` values of `width` bytes, zeros up to a multiple of 8 bytes,
  * and for each document the number of tokens up to its end (uint64).
  * Next to a shard NAME.bin there may be an index NAME.idx of its documents: struct token_index_header, then
- * the ends of documents as in a cache. */
+ * the ends of documents as in a cache. A file NAME.mask has the tokens that are no targets: struct
+ * token_mask_header, and a bit for each token, from the lowest bit of each byte on. Without it every token is
+ * one. */
 #ifndef MUSTER_TRAINER_DATA_TOKEN_FILE_H
 #define MUSTER_TRAINER_DATA_TOKEN_FILE_H
 
@@ -40,10 +42,18 @@ struct token_index_header {
     uint64_t magic, tokens, documents;
 };
 
+#define TOKEN_MASK_MAGIC UINT64_C(0x314B53414D54534D) /* "MSTMASK1" */
+
+struct token_mask_header {
+    uint64_t magic, tokens, chats; /* chats: documents of the shard that are chats */
+};
+
 /* Tokens in memory, mapped or not. */
 struct token_file {
     struct mapping mapping;     /* the file; empty where the tokens are in memory */
     struct mapping index;       /* a shard's index; empty: none */
+    struct mapping mask_file;   /* a shard's mask; empty: none */
+    const uint8_t *mask;        /* the bits of that file; NULL: none */
     void *memory, *memory_ends; /* owned; NULL with a mapping, or where the caller owns the memory */
     const char *tokens;         /* (count) values of width bytes: 1, 2 or 4 */
     int width;

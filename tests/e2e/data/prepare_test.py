@@ -343,6 +343,32 @@ class Prepare(unittest.TestCase):
         self.assertEqual(self.report()["dropped"]["max-broken-json"]["documents"], 2)
         self.assertIn("--input_dir", subprocess.run([TRAIN, "prepare", "--help"], capture_output=True, text=True, check=True).stdout)
 
+    def test_chats_keep_their_targets(self):
+        """Shards of chats have the tokens and targets that training finds in the records: losses are the same."""
+        chats = [{"messages": [{"role": "user", "content": f"Where is number {n}, and what is behind it?"},
+                               {"role": "assistant", "content": f"Number {n} is here, u\u0308ber {n + 1}." + " It is good." * (n % 4)},
+                               {"role": "user", "content": "And then?"}, {"role": "assistant", "content": f"{n} times nothing."}]} for n in range(9)]
+        (self.raw / "chats.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
+        self.assertRegex(self.prepare("--tokenizer_type=bytes", fails=2), r"chats\.jsonl:1: a chat, which needs a template: --chat_template")
+        self.prepare("--tokenizer_type=bytes", "--chat_template=chatml", "--validation_share=0", "--shard_tokens=1024", "--near_threshold=1.1")
+        self.assertEqual(self.report()["kept"]["documents"], 9)
+        self.assertGreater(len(list((self.folder / "out" / "train").glob("*.mask"))), 1)
+        found = []
+        for path in "raw/chats.jsonl", "out":
+            settings = {"model": {"architecture": "gpt2", "layers": 1, "channels": 16, "heads": 2, "vocabulary": 256},
+                        "logging": {"sample_length": 0, "json": "log.jsonl"}, "data": {"path": path, "chat_template": "chatml", "cache_dir": "cache"},
+                        "training": {"steps": 3, "global_batch": 9, "sequence_length": 300, "threads": 1, "learning_rate": 0.01}}
+            (self.folder / "chats.yaml").write_text(json.dumps(settings))
+            (self.folder / "log.jsonl").unlink(missing_ok=True)
+            done = subprocess.run([TRAIN, "chats.yaml"], cwd=self.folder, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn("each chat is a sample of its own", done.stdout)
+            lines = [json.loads(line) for line in (self.folder / "log.jsonl").read_text().splitlines()]
+            found.append([line["loss"] for line in lines if line.get("kind") == "step"])
+        self.assertEqual(len(found[0]), 3)
+        for records, shards in zip(*found):
+            self.assertAlmostEqual(records, shards, delta=2e-6)
+
     def test_tables_are_read(self):
         """An array, tables of both kinds and a packed table have the documents of their texts; a table without the column is named."""
         texts = [f"This is text number {n}, which is long enough, and ends here." for n in range(12)]

@@ -38,8 +38,10 @@ static void write_shards(const char *folder, int documents)
         const int count = 1 + i % 5;
         for (int k = 0; k < count; k++)
             tokens[k] = token++;
-        assert_int_equal(shard_writer_add(w, tokens, (uint64_t)count, NULL), 0);
-        assert_int_equal(shard_writer_add(w, tokens, 0, NULL), 0); /* none */
+        const char masked[16] = {i % 2, 1, 0, 1, 1}; /* of a chat, which the last document is not */
+        assert_int_equal(
+            shard_writer_add(w, tokens, i < documents - 1 ? masked : NULL, (uint64_t)count, NULL), 0);
+        assert_int_equal(shard_writer_add(w, tokens, NULL, 0, NULL), 0); /* none */
     }
     assert_int_equal(shard_writer_finish(w, NULL), 0);
 }
@@ -78,10 +80,21 @@ static void test_documents_of_shards(void **state)
         assert_int_equal(begin, last);
         assert_int_equal(end - begin, 1 + i % 5);
         corpus_read(corpus, begin, end - begin, tokens);
-        assert_int_equal(tokens[0], begin);
+        assert_int_equal(tokens[0] & ~TOKEN_MASK, begin);
+        for (int64_t k = 0; k < end - begin; k++) {
+            const bool masked = i < 19 && (k ? k != 2 : i % 2);
+            assert_int_equal(tokens[k] & TOKEN_MASK, masked ? TOKEN_MASK : 0);
+        }
         last = end;
     }
+    assert_true(corpus_masked(corpus));
+    assert_int_equal(corpus_chats(corpus).chats, 19);
     corpus_destroy(corpus);
+    snprintf(path, sizeof path, "%s/shard-00001.mask", folder);
+    assert_int_equal(truncate(path, 20), 0);
+    assert_null(open_corpus(folder, &err));
+    assert_non_null(strstr(err.text, "shard-00001.mask is not the mask of its shard"));
+    assert_int_equal(unlink(path), 0);
     snprintf(path, sizeof path, "%s/shard-00001.idx", folder);
     assert_int_equal(truncate(path, 32), 0);
     assert_null(open_corpus(folder, &err));
