@@ -324,31 +324,42 @@ static void count_classes(struct muster_trainer *t, const float *logits, const i
     }
 }
 
-/* Pass number `pass` over this rank's samples, of which it may have none left. logits: memory for the logits
- * of a pass, in a model of classes. */
-static int evaluate_pass(struct muster_trainer *t, const struct batch *all, int64_t rows, int64_t pass,
-                         float *logits, double sums[3], struct muster_error *err)
+/* Passes `pass` to pass + micros - 1 over this rank's samples, of which it may have none left. logits: memory
+ * for the logits of as many passes, in a model of classes; captures: as many. */
+static int evaluate_passes(struct muster_trainer *t, const struct batch *all, int64_t rows, int64_t pass,
+                           int micros, float *logits, struct layer_capture *captures, double sums[3],
+                           struct muster_error *err)
 {
     const struct shape shape = t->plan.shape;
-    const int64_t first = pass * shape.B, left = rows > first ? rows - first : 0;
-    struct trainer_forward forward = {.samples = left < shape.B ? left : shape.B};
-    struct layer_capture capture = {.layer = t->model.layer_count - 1,
-                                    .value = LAYER_LOGITS,
-                                    .rows = forward.samples * (t->classes_of_samples ? 1 : shape.T),
-                                    .out = logits};
-    capture.bytes = capture.rows * t->classes * (int64_t)sizeof *logits;
-    if (capture.bytes > 0 && trainer_gives_loss(t->trainer))
-        forward.capture = &capture;
+    const int64_t first = pass * shape.B, left = rows > first ? rows - first : 0,
+                  room = (int64_t)micros * shape.B;
+    const int64_t of_sample = t->classes_of_samples ? 1 : shape.T;
+    struct trainer_forward forward = {.micros = micros, .samples = left < room ? left : room};
+    for (int i = 0; i < micros; i++) {
+        const int64_t here = forward.samples - (int64_t)i * shape.B;
+        captures[i] = (struct layer_capture){.layer = t->model.layer_count - 1,
+                                             .value = LAYER_LOGITS,
+                                             .rows = (here < 0         ? 0
+                                                      : here < shape.B ? here
+                                                                       : shape.B) *
+                                                     of_sample,
+                                             .out = logits + i * shape.B * of_sample * t->classes};
+        captures[i].bytes = captures[i].rows * t->classes * (int64_t)sizeof *logits;
+    }
+    if (captures[0].bytes > 0 && trainer_gives_loss(t->trainer))
+        forward.capture = captures;
     struct batch batch = {{0}};
     for (int i = 0; left && i < t->model.input_count; i++)
         batch.input[i] = (const char *)all->input[i] + pass * batch_input_bytes(&t->model, shape, i);
+    forward.loss_total = sums[0];
+    forward.correct = sums[2];
     if (trainer_forward(t->trainer, &batch, &forward, err))
         return -1;
-    sums[0] += forward.loss_total;
+    sums[0] = forward.loss_total;
     sums[1] += (double)forward.loss_count;
-    sums[2] += forward.correct;
+    sums[2] = forward.correct;
     if (forward.capture)
-        count_classes(t, logits, batch.input[t->labels], capture.rows);
+        count_classes(t, logits, batch.input[t->labels], forward.samples * of_sample);
     return 0;
 }
 
@@ -358,19 +369,24 @@ int muster_trainer_evaluate(struct muster_trainer *t, const void *const *arrays,
     struct batch batch = {{0}};
     int64_t targets = 0, passes = 0;
     double found[3] = {0};
+    const int most = trainer_forward_micros(t->trainer);
     const size_t pass_rows = (size_t)t->plan.shape.B * (size_t)(t->classes_of_samples ? 1 : t->plan.shape.T);
-    scope_free float *logits = mem_calloc(pass_rows, (size_t)t->classes * sizeof *logits + 1);
+    scope_free float *logits = mem_calloc((size_t)most * pass_rows, (size_t)t->classes * sizeof *logits + 1);
+    scope_free struct layer_capture *captures = mem_calloc((size_t)most, sizeof *captures);
     mem_free(t->class_rows);
     t->class_rows = mem_calloc(3 * (size_t)t->classes + 1, sizeof *t->class_rows);
-    int failed =
-        !logits || !t->class_rows ? error_set(err, MUSTER_E_NOMEM, "no memory for an evaluation") : 0;
+    int failed = !logits || !captures || !t->class_rows
+                     ? error_set(err, MUSTER_E_NOMEM, "no memory for an evaluation")
+                     : 0;
     failed =
         failed || take_arrays(t, arrays, rows, INT64_MAX / (t->plan.shape.T + 1), &batch, &targets, err) < 0;
     if (count_passes(t, failed, rows, &passes, err) < 0)
         return -1;
-    for (int64_t pass = 0; pass < passes; pass++)
-        if (evaluate_pass(t, &batch, rows, pass, logits, found, err) < 0)
+    for (int64_t pass = 0, micros; pass < passes; pass += micros) {
+        micros = passes - pass < most ? passes - pass : most;
+        if (evaluate_passes(t, &batch, rows, pass, (int)micros, logits, captures, found, err) < 0)
             return -1;
+    }
     if (trainer_reduce(t->trainer, found, 3, err) < 0 ||
         (t->classes && trainer_reduce(t->trainer, t->class_rows, 3 * t->classes, err) < 0))
         return -1;

@@ -396,8 +396,9 @@ struct schedule_op {
     /* Indices of operations on other streams that must be finished. An index after this operation's own means
      * a carried operation of the step before. */
     int wait[OP_WAITS], wait_count;
-    bool signal;  /* another operation waits for this one */
-    bool carried; /* a gather for the next step, which may begin before it is finished */
+    bool signal;       /* another operation waits for this one */
+    int forward_micro; /* the first micro-batch whose forward alone needs this operation; -1: none does */
+    bool carried;      /* a gather for the next step, which may begin before it is finished */
 };
 
 /* Bytes that this rank sends to other replicas in a step, for gradients. */
@@ -420,10 +421,13 @@ struct plan {
     struct schedule_op *ops; /* one optimizer step */
     int op_count;
     /* Index of the first backward op after all forwards of the first micro-batch; op_count in a plan that
-     * only evaluates. The earlier ops without a micro-batch or of the first micro-batch prepare and run a
-     * forward. Run alone, with the loss layer in mode LAYER_EVAL, they evaluate a loss; the loss layer's work
-     * is large enough. Among several stages the last one has the loss. */
+     * only evaluates. */
     int first_backward;
+    /* The most micro-batches of a run of forwards alone: all of a step if the model has several parts, so
+     * that all stages have work, else 1. A run of n has the ops with forward_micro from 0 to n - 1, in their
+     * order. With the loss layer in mode LAYER_EVAL it evaluates losses; the loss layer's work is large
+     * enough. Among several stages the last one has the loss. */
+    int forward_micros;
     /* Entries by their role; loss and scalars are COMM memory, staging is PINNED. */
     int scalars, loss;
     int figures;        /* struct plan_figures; -1: gradients are not compressed */

@@ -214,6 +214,7 @@ static void emit_edge(struct plan_builder *b, enum comm_kind kind, int before, i
     const bool sends_on = (kind == COMM_SEND) == (direction == ACTIVATIONS);
     op.axis = AXIS_PIPELINE;
     op.back = direction == GRADIENTS;
+    op.forward_micro = kind == COMM_SEND && direction == ACTIVATIONS ? micro : -1;
     op.joins = b->options->grouped && b->round_open;
     b->round_open = true;
     op.layer = layer;

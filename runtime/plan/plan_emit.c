@@ -126,6 +126,7 @@ struct schedule_op plan_op(enum op_kind kind, enum stream_id stream)
         .dense = -1,
         .factor = -1,
         .right = -1,
+        .forward_micro = -1,
     };
     for (int i = 0; i < LAYER_GROUPS; i++)
         op.used_group[i] = op.weight[i] = op.grad[i] = -1;
@@ -194,7 +195,7 @@ int plan_emit(struct plan_builder *b, const struct schedule_op *op, int after)
 }
 
 void plan_emit_comm(struct plan_builder *b, const struct schedule_op *like, enum comm_kind kind,
-                    enum dtype dtype, int64_t count)
+                   enum dtype dtype, int64_t count)
 {
     struct schedule_op op = *like;
     op.comm.kind = kind;

@@ -2,6 +2,7 @@
 #include <stddef.h>
 
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "runtime/plan/plan_internal.h"
 
@@ -192,10 +193,12 @@ static void emit_forward(struct plan_builder *b, struct plan_step *step)
     struct schedule_op op = start_call(b, step, OP_FORWARD);
     int at = step->layer * b->options->micro_batches + step->micro;
     int64_t work = info->forward_work;
+    if (step->phase == PHASE_FORWARD)
+        op.forward_micro = step->micro;
     if (step->phase == PHASE_RECOMPUTE) {
         op.mode = LAYER_RECOMPUTE;
         work = info->recompute_work;
-    } else if (step->micro == 0 && info->loss && info->evaluation_work > work) {
+    } else if (step->micro < b->plan->forward_micros && info->loss && info->evaluation_work > work) {
         work = info->evaluation_work;
     }
     if (b->out[at] < 0 && b->edges[step->layer].out.count > 0)
@@ -261,6 +264,7 @@ static void emit_step(struct plan_builder *b, int index)
 void plan_emit_calls(struct plan_builder *b)
 {
     b->plan->first_backward = -1;
+    b->plan->forward_micros = b->model->parts > 1 ? b->options->micro_batches : 1;
     b->reads_batch = reads_batch(b);
     emit_inputs(b);
     plan_choose_carried(b);
@@ -278,8 +282,57 @@ void plan_emit_calls(struct plan_builder *b)
         b->plan->first_backward = b->plan->op_count;
 }
 
+/* ---- forwards alone ---- */
+
+static void want(int *wanted, int entry, int micro)
+{
+    if (entry >= 0 && (wanted[entry] < 0 || wanted[entry] > micro))
+        wanted[entry] = micro;
+}
+
+/* An operation that forwards need: their results are wanted from the operations before it. */
+static void want_sources(const struct schedule_op *op, int *wanted)
+{
+    for (int i = 0; i < op->group_count; i++)
+        want(wanted, op->weight[i], op->forward_micro);
+    for (int i = 0; i < LAYER_SOURCES; i++)
+        want(wanted, op->in[i], op->forward_micro);
+    want(wanted, op->batch, op->forward_micro);
+    want(wanted, op->from, op->forward_micro);
+    want(wanted, op->kind == OP_FORWARD ? op->to : -1, op->forward_micro); /* the loss is added to */
+}
+
+/* Goes back from forwards and their transfers to the operations that write what they read: copies, gathers,
+ * receives, wider parameters. */
+static void find_forwards(struct plan_builder *b)
+{
+    struct plan *plan = b->plan;
+    scope_free int *wanted = mem_calloc((size_t)plan->entry_count, sizeof *wanted);
+    if (!wanted) {
+        b->failed =
+            error_set(b->err, MUSTER_E_NOMEM, "no memory for the uses of %d buffers", plan->entry_count);
+        return;
+    }
+    for (int e = 0; e < plan->entry_count; e++)
+        wanted[e] = -1;
+    for (int i = plan->op_count - 1; i >= 0; i--) {
+        struct schedule_op *op = &plan->ops[i];
+        const bool writes = op->kind == OP_COPY || op->kind == OP_CAST || op->kind == OP_COMM;
+        if (op->forward_micro < 0 && writes && op->to >= 0)
+            op->forward_micro = wanted[op->to];
+        if (op->kind == OP_COPY && op->from == plan->staging_input && !op->votes)
+            op->forward_micro = 0; /* every stage starts with a loss of 0 */
+        if (op->forward_micro < 0)
+            continue;
+        if (writes && op->to >= 0)
+            wanted[op->to] = -1;
+        want_sources(op, wanted);
+    }
+}
+
 void plan_finish_schedule(struct plan_builder *b)
 {
+    find_forwards(b);
     if (b->plan->first_backward < 0) /* evaluation */
         b->plan->first_backward = b->plan->op_count;
     plan_count_in_flight(b);

@@ -40,12 +40,13 @@ struct executor {
     struct op_block *blocks;                   /* [plan.op_count] */
     struct device_event *joined[STREAM_COUNT]; /* the end of a run on each stream */
     struct step_scalars *scalars;
-    bool evaluating;                     /* changed only while the compute stream is idle */
-    int first_carried;                   /* op; op_count: none */
-    bool carried;                        /* the previous run has made this run's first gathers */
-    const struct layer_capture *capture; /* NULL: nothing is copied out; changed only while idle */
-    int *positions;                      /* [micro_batches] T of a run; changed only while idle */
-    bool compresses;                     /* else replicas exchange dense gradients; changed only while idle */
+    bool evaluating;                      /* changed only while the compute stream is idle */
+    int first_carried;                    /* op; op_count: none */
+    bool carried;                         /* the previous run has made this run's first gathers */
+    const struct layer_capture *captures; /* by micro-batch; NULL: nothing is copied out; changed only while
+                                             idle */
+    int *positions;                       /* [micro_batches] T of a run; changed only while idle */
+    bool compresses; /* else replicas exchange dense gradients; changed only while idle */
     bool may_be_shorter;
     struct executor_mark *marks; /* marks that the next run writes; NULL: none */
     _Atomic int place;           /* op that the compute stream has begun last; -1: none */
@@ -69,8 +70,9 @@ static void run_forward(void *argument)
     b->context.mode = b->loss && b->executor->evaluating ? LAYER_EVAL : b->op->mode;
     b->context.evaluates = b->executor->evaluating;
     b->context.shape.T = b->executor->positions[b->op->micro];
-    const struct layer_capture *capture = b->executor->capture;
-    b->context.capture = capture && capture->layer == b->op->layer ? capture : NULL;
+    const struct layer_capture *captures = b->executor->captures;
+    const bool captured = captures && captures->layer == b->op->layer && captures[b->op->micro].bytes > 0;
+    b->context.capture = captured ? &captures[b->op->micro] : NULL;
     b->layer->ops->forward(b->layer->config, &b->context);
 }
 
@@ -266,7 +268,7 @@ static void run_block(void *argument)
  * is no graph: it is one kernel a group, and may have to wait for a checkpoint's copy. */
 static bool runs_as_graph(const struct executor *executor, const struct schedule_op *op)
 {
-    return executor->parts.graphs && !executor->evaluating && !executor->capture &&
+    return executor->parts.graphs && !executor->evaluating && !executor->captures &&
            (op->kind == OP_FORWARD || op->kind == OP_BACKWARD);
 }
 
@@ -576,9 +578,9 @@ void executor_compress(struct executor *executor, bool on)
     executor->compresses = on;
 }
 
-void executor_capture(struct executor *executor, const struct layer_capture *capture)
+void executor_capture(struct executor *executor, const struct layer_capture *captures)
 {
-    executor->capture = capture;
+    executor->captures = captures;
 }
 
 /* Makes the gathers that the end of a step would have made. Their input does not change: the compute stream
@@ -636,11 +638,11 @@ static int join_compute(struct executor *executor, bool gathered, struct muster_
     return 0;
 }
 
-/* A forward pass alone runs only the first micro-batch. Operations of other micro-batches and transfers of
- * gradients are left out, but the order that their waits give to the others stays. */
-static bool is_left_out(const struct schedule_op *op, bool evaluate)
+/* micros: of a run of forwards alone; 0: a step. Operations that forwards do not need are left out, but the
+ * order that their waits give to the others stays. So buffers are used in the order of a step. */
+static bool is_left_out(const struct schedule_op *op, int micros)
 {
-    return evaluate && (op->micro > 0 || op->back);
+    return micros > 0 && (op->forward_micro < 0 || op->forward_micro >= micros);
 }
 
 static int pass_over(const struct executor *executor, const struct op_block *b, struct muster_error *err)
@@ -662,7 +664,7 @@ static int group_end(const struct plan *plan, int first)
 }
 
 /* Transfers that begin and end together: all wait before the first one, and signal after the last one. */
-static int run_group(struct executor *executor, int first, int last, bool evaluate, struct muster_error *err)
+static int run_group(struct executor *executor, int first, int last, int micros, struct muster_error *err)
 {
     const struct executor_parts *parts = &executor->parts;
     struct comm_transfer transfers[COMM_TRANSFERS];
@@ -676,7 +678,7 @@ static int run_group(struct executor *executor, int first, int last, bool evalua
         const struct op_block *b = &executor->blocks[i];
         if (enqueue_waits(executor, b->op, err))
             return -1;
-        if (!is_left_out(b->op, evaluate))
+        if (!is_left_out(b->op, micros))
             transfers[count++] = (struct comm_transfer){.op = b->op->comm, .send = b->from, .recv = b->to};
     }
     if (parts->ops->mark && parts->ops->mark(stream, first + 1))
@@ -689,29 +691,58 @@ static int run_group(struct executor *executor, int first, int last, bool evalua
     return 0;
 }
 
-int executor_run(struct executor *executor, int end, bool evaluate, struct muster_error *err)
+/* The loss of a micro-batch goes to the host; the next one begins at 0. */
+static int take_loss(const struct executor *executor, struct plan_loss *loss, struct muster_error *err)
 {
-    executor->evaluating = evaluate;
+    const struct executor_parts *parts = &executor->parts;
+    void *sum = executor_address(parts, parts->plan->loss, 0);
+    return parts->ops->copy(parts->streams[STREAM_COMPUTE], loss, sum, sizeof *loss) ||
+                   parts->ops->fill(parts->streams[STREAM_COMPUTE], sum, 0, sizeof *loss)
+               ? executor_refused(parts->ops, parts->device, err)
+               : 0;
+}
+
+/* Operations [0, end). losses: NULL in a step. */
+static int run(struct executor *executor, int end, int micros, struct plan_loss *losses,
+               struct muster_error *err)
+{
+    executor->evaluating = micros > 0;
     if (!executor->carried && gather_first(executor, err))
         return -1;
     for (int i = 0; i < end; i++) {
-        if (executor->blocks[i].op->stream == STREAM_TRANSFERS) {
+        struct op_block *b = &executor->blocks[i];
+        if (b->op->stream == STREAM_TRANSFERS) {
             const int last = group_end(executor->parts.plan, i);
-            if (run_group(executor, i, last, evaluate, err))
+            if (run_group(executor, i, last, micros, err))
                 return -1;
             i = last - 1;
             continue;
         }
-        if (is_left_out(executor->blocks[i].op, evaluate)) {
-            if (pass_over(executor, &executor->blocks[i], err))
+        if (is_left_out(b->op, micros)) {
+            if (pass_over(executor, b, err))
                 return -1;
             continue;
         }
         if ((i == executor->first_carried && record_join(executor, STREAM_GATHER, err)) ||
-            enqueue_waits(executor, executor->blocks[i].op, err) ||
-            enqueue(executor, &executor->blocks[i], err))
+            enqueue_waits(executor, b->op, err) || enqueue(executor, b, err) ||
+            (micros > 0 && b->loss && take_loss(executor, &losses[b->op->micro], err)))
             return -1;
     }
     executor->carried = end > executor->first_carried;
     return join_compute(executor, executor->carried, err);
+}
+
+int executor_run(struct executor *executor, struct muster_error *err)
+{
+    return run(executor, executor->parts.plan->op_count, 0, NULL, err);
+}
+
+int executor_evaluate(struct executor *executor, int micros, struct plan_loss *losses,
+                      struct muster_error *err)
+{
+    int end = executor->parts.plan->op_count;
+    memset(losses, 0, (size_t)micros * sizeof *losses);
+    while (end > 0 && is_left_out(&executor->parts.plan->ops[end - 1], micros))
+        end--;
+    return run(executor, end, micros, losses, err);
 }

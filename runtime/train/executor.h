@@ -54,12 +54,16 @@ struct executor;
 struct executor *executor_create(const struct executor_parts *parts, struct muster_error *err);
 void executor_destroy(struct executor *executor); /* the streams must be empty; accepts NULL */
 
-/* Enqueues operations [0, end) and makes the compute stream wait for all of them but the carried operations.
- * Carried operations belong to the next run and may still run when the compute stream is idle. If the
- * previous run has not gathered the slots that this run begins with, they are gathered first: in the first
- * run, after an evaluation and after executor_forget. evaluate: loss layers form their loss in forward. The
- * compute stream must be idle. */
-int executor_run(struct executor *executor, int end, bool evaluate, struct muster_error *err);
+/* Enqueues the operations of a step and makes the compute stream wait for all of them but the carried
+ * operations. Carried operations belong to the next run and may still run when the compute stream is idle. If
+ * the previous run has not gathered the slots that this run begins with, they are gathered first: in the
+ * first run, after an evaluation and after executor_forget. The compute stream must be idle. */
+int executor_run(struct executor *executor, struct muster_error *err);
+/* The same for the forwards of the first `micros` micro-batches, 1 to plan.forward_micros. Loss layers form
+ * their loss in forward. losses: [micros] in host memory, filled when the compute stream is idle again; 0 on
+ * a stage without the loss layer. */
+int executor_evaluate(struct executor *executor, int micros, struct plan_loss *losses,
+                      struct muster_error *err);
 /* Drops the gathers made ahead, after parameters were changed between runs. Collective: every rank calls it
  * before the same run. */
 void executor_forget(struct executor *executor);
@@ -97,9 +101,9 @@ void executor_positions(struct executor *executor, int micro, int positions);
 /* Whether replicas compress their gradients in the next runs, where the plan has both kinds of steps. */
 void executor_compress(struct executor *executor, bool on);
 
-/* Sets the value that the next runs copy out of a layer's forward, until the streams are idle again; NULL:
- * none. */
-void executor_capture(struct executor *executor, const struct layer_capture *capture);
+/* Sets the values that the next evaluation copies out of a layer's forward, until the streams are idle again:
+ * one for each of its micro-batches, all of one layer. NULL: none. */
+void executor_capture(struct executor *executor, const struct layer_capture *captures);
 
 /* Fills err with the reason that the device keeps after a failed call. Returns -1. */
 int executor_refused(const struct device_ops *ops, struct device *device, struct muster_error *err);

@@ -255,6 +255,11 @@ struct trainer *trainer_create(const struct model *model, const struct trainer_o
     loss_scale_begin(&trainer->scale_options, &trainer->scale);
     if (trainer_prepare(trainer, options, err) || make_comms(trainer, options, err))
         return NULL;
+    trainer->losses = mem_calloc((size_t)trainer->plan.forward_micros, sizeof *trainer->losses);
+    if (!trainer->losses) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for a trainer");
+        return NULL;
+    }
     trainer->parts = (struct executor_parts){.model = model,
                                              .plan = &trainer->plan,
                                              .ops = trainer->ops,
@@ -296,6 +301,7 @@ void trainer_destroy(struct trainer *trainer)
         trainer->ops->close(trainer->device);
     trainer_trace_free(trainer->trace);
     mem_free(trainer->found);
+    mem_free(trainer->losses);
     mem_free(trainer);
 }
 
@@ -359,8 +365,8 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
     /* Waits only for the compute stream: gathers for the next step may go on during the caller's work and the
      * next step. */
     executor_compress(trainer->executor, trainer_compresses(trainer));
-    if (executor_run(trainer->executor, trainer->plan.op_count, false, e) ||
-        trainer_await(trainer, STREAM_COMPUTE, e) || trainer->ops->poll_error(trainer->device, e)) {
+    if (executor_run(trainer->executor, e) || trainer_await(trainer, STREAM_COMPUTE, e) ||
+        trainer->ops->poll_error(trainer->device, e)) {
         char what[48];
         (void)snprintf(what, sizeof what, "step %lld", (long long)trainer->steps);
         return trainer_break(trainer, e, what);

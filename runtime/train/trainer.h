@@ -113,12 +113,18 @@ int trainer_evaluate(struct trainer *trainer, const struct batch *batch, double 
 
 /* Input of a forward pass, and its result on this rank. */
 struct trainer_forward {
-    int64_t samples;                     /* number of samples in the micro-batch */
-    const struct layer_capture *capture; /* value to copy out; NULL: none */
-    double loss_total;                   /* total loss of the targets that count */
+    int micros;      /* micro-batches, 1 to trainer_forward_micros; the same on every rank; 0: 1 */
+    int64_t samples; /* number of samples in all of them; only the last ones may lack samples */
+    const struct layer_capture
+        *capture; /* [micros] values of a layer to copy out (bytes 0: none); NULL: none */
+    /* The pass adds to these, micro-batch by micro-batch. */
+    double loss_total; /* total loss of the targets that count */
     int64_t loss_count;
     double correct; /* rows with the correct class */
 };
+/* Micro-batches of a forward pass, at most: those of a step among several stages, which then work on
+ * different micro-batches at a time; else 1. */
+int trainer_forward_micros(const struct trainer *trainer);
 /* Whether this rank is of the last stage, which has the loss. */
 bool trainer_gives_loss(const struct trainer *trainer);
 /* Collective: sends a copied value from its layer's stage to the other stages. */
@@ -126,9 +132,9 @@ int trainer_share_value(struct trainer *trainer, const struct layer_capture *cap
                         struct muster_error *err);
 /* Whether micro-batches end with their longest sample, where samples have lengths (executor.h). */
 bool trainer_cuts_batches(const struct trainer *trainer);
-/* One micro-batch forward without touching parameters, and without dropout; collective under FULL_SHARD and
- * among the stages of a line, which have the same samples. The last stage has the loss, other stages 0. The
- * stage of its layer has a copied value. */
+/* Micro-batches forward without touching parameters, and without dropout; collective under FULL_SHARD and
+ * among the stages of a line, which have the same samples. The last stage has the loss, other stages add 0.
+ * The stage of its layer has a copied value. batch: (micros, B, T) of each array, as for a step. */
 int trainer_forward(struct trainer *trainer, const struct batch *batch, struct trainer_forward *forward,
                     struct muster_error *err);
 /* Collective: every rank gets the sums of all ranks' values, with the same bits. */

@@ -6,29 +6,58 @@
 #include "proto/base/mem.h"
 #include "runtime/train/trainer_state.h"
 
-static int run_forward(struct trainer *trainer, struct plan_loss *found, struct muster_error *err)
+int trainer_forward_micros(const struct trainer *trainer)
 {
-    if (executor_run(trainer->executor, trainer->plan.first_backward, true, err))
+    return trainer->plan.forward_micros;
+}
+
+/* Memory that kernels may write, where the host's memory is not: values are copied out to it, then on to the
+ * caller's memory. */
+struct forward_values {
+    struct device_arena arena;
+    struct layer_capture *inside; /* [micros] NULL: the caller's are used */
+};
+
+static int make_values(struct trainer *trainer, const struct trainer_forward *forward,
+                       struct forward_values *values, struct muster_error *err)
+{
+    const struct layer_capture *capture = forward->capture;
+    int64_t bytes = 0;
+    *values = (struct forward_values){.arena = {.fd = -1}};
+    if (!capture || trainer->ops->host_memory)
+        return 0;
+    for (int i = 0; i < forward->micros; i++)
+        bytes += capture[i].bytes;
+    values->inside = mem_calloc((size_t)forward->micros, sizeof *values->inside);
+    if (!values->inside)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the values of %d micro-batches",
+                         forward->micros);
+    if (trainer->ops->arena_create(trainer->device, MEMORY_DEVICE, bytes, &values->arena, err))
         return -1;
-    if (trainer->ops->copy(trainer->streams[STREAM_COMPUTE], found,
-                           executor_address(&trainer->parts, trainer->plan.loss, 0), sizeof *found))
-        return executor_refused(trainer->ops, trainer->device, err);
+    char *next = values->arena.base;
+    for (int i = 0; i < forward->micros; next += capture[i].bytes, i++) {
+        values->inside[i] = capture[i];
+        values->inside[i].out = next;
+    }
     return 0;
 }
 
-/* Kernels copy a value out to memory that they may write. If that is not the host's memory, the value is then
- * copied to the caller's. */
-static int forward_into(struct trainer *trainer, const struct layer_capture *capture,
-                        struct device_arena *arena, struct plan_loss *found, struct muster_error *err)
+static void free_values(struct trainer *trainer, struct forward_values *values)
 {
-    struct layer_capture inside = capture ? *capture : (struct layer_capture){0};
-    if (arena->base)
-        inside.out = arena->base;
-    executor_capture(trainer->executor, capture ? &inside : NULL);
-    int failed = run_forward(trainer, found, err);
-    if (!failed && arena->base &&
-        trainer->ops->copy(trainer->streams[STREAM_COMPUTE], capture->out, arena->base, capture->bytes))
-        failed = executor_refused(trainer->ops, trainer->device, err);
+    trainer->ops->arena_destroy(trainer->device, &values->arena);
+    mem_free(values->inside);
+}
+
+static int run_forward(struct trainer *trainer, const struct trainer_forward *forward,
+                       const struct forward_values *values, struct muster_error *err)
+{
+    const struct device_ops *ops = trainer->ops;
+    executor_capture(trainer->executor, values->inside ? values->inside : forward->capture);
+    int failed = executor_evaluate(trainer->executor, forward->micros, trainer->losses, err);
+    for (int i = 0; values->inside && !failed && i < forward->micros; i++)
+        if (ops->copy(trainer->streams[STREAM_COMPUTE], forward->capture[i].out, values->inside[i].out,
+                      values->inside[i].bytes))
+            failed = executor_refused(ops, trainer->device, err);
     failed = failed || trainer_sync(trainer, err);
     executor_capture(trainer->executor, NULL);
     return failed;
@@ -39,24 +68,26 @@ int trainer_forward(struct trainer *trainer, const struct batch *batch, struct t
 {
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
+    struct forward_values values;
     if (trainer_usable(trainer, e))
         return -1;
-    struct plan_loss found = {0};
-    struct device_arena arena = {.fd = -1};
-    const struct layer_capture *capture = forward->capture;
-    int failed = capture && !trainer->ops->host_memory
-                     ? trainer->ops->arena_create(trainer->device, MEMORY_DEVICE, capture->bytes, &arena, e)
-                     : 0;
+    forward->micros = forward->micros ? forward->micros : 1;
+    if (forward->micros < 1 || forward->micros > trainer_forward_micros(trainer))
+        return error_set(e, MUSTER_E_INVALID, "a forward pass of %d micro-batches; use 1 to %d",
+                         forward->micros, trainer_forward_micros(trainer));
     trainer_write_input(trainer, &(struct trainer_step_values){.global_tokens = 1});
     /* a copied value of positions has all positions */
-    trainer_write_batches(trainer, batch, 1, forward->samples, capture && capture->value != LAYER_LOGITS);
-    failed = failed || forward_into(trainer, capture, &arena, &found, e);
+    trainer_write_batches(trainer, batch, forward->micros, forward->samples,
+                          forward->capture && forward->capture->value != LAYER_LOGITS);
+    int failed = make_values(trainer, forward, &values, e) || run_forward(trainer, forward, &values, e);
     if (failed)
         failed = trainer_break(trainer, e, "forward");
-    trainer->ops->arena_destroy(trainer->device, &arena);
-    forward->loss_total = found.total;
-    forward->loss_count = found.count;
-    forward->correct = found.correct;
+    free_values(trainer, &values);
+    for (int i = 0; i < forward->micros && !failed; i++) {
+        forward->loss_total += trainer->losses[i].total;
+        forward->loss_count += trainer->losses[i].count;
+        forward->correct += trainer->losses[i].correct;
+    }
     return failed;
 }
 

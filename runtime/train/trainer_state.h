@@ -40,6 +40,7 @@ struct trainer {
     bool averaged;               /* parameters and their averages are exchanged */
     bool stops;                  /* a gradient that is not finite ends the run */
     int32_t *found;              /* [world_size] memory of trainer_nonfinite */
+    struct plan_loss *losses;    /* [plan.forward_micros] memory of trainer_forward */
     _Atomic(int64_t) stepping;   /* number of the step that runs, from 1; 0: none */
     struct trainer_trace *trace; /* NULL: no trace was requested */
     struct muster_error broken;  /* the error that ended the run */

@@ -12,7 +12,9 @@
 #include "trainer/run/inputs.h"
 #include "trainer/run/stop.h"
 
-enum { ROWS_AT_ONCE = 64 }; /* samples in memory, unless a micro-batch has more */
+/* Samples in memory, unless a micro-batch has more. The ranks meet after them, and then the stages of a
+ * pipeline wait: they get more micro-batches, in at most so many bytes. */
+enum { ROWS_AT_ONCE = 64, PASSES_OF_A_STAGE = 64, BYTES_AT_ONCE = 64 << 20 };
 
 /* Counts of one class in an evaluation. */
 struct class_rows {
@@ -26,6 +28,17 @@ struct evaluation {
     void *arrays[BATCH_SOURCE_ARRAYS]; /* memory of these samples */
     struct class_rows *classes;        /* NULL: the samples have no classes */
 };
+
+static int64_t passes_at_once(const struct train_config *c, const struct batch_source *source)
+{
+    int64_t bytes = 1, passes = c->micro_batch < ROWS_AT_ONCE ? ROWS_AT_ONCE / c->micro_batch : 1;
+    for (int i = 0; i < source->arrays; i++)
+        bytes += c->micro_batch * (int64_t)source->bytes[i];
+    const int64_t wanted = c->mesh_pipeline > 1 ? c->mesh_pipeline * PASSES_OF_A_STAGE : 0,
+                  most = BYTES_AT_ONCE / bytes;
+    const int64_t more = wanted < most ? wanted : most;
+    return more > passes ? more : passes;
+}
 
 int evaluation_open(struct run *run, struct muster_error *err)
 {
@@ -43,7 +56,7 @@ int evaluation_open(struct run *run, struct muster_error *err)
     if (!most)
         return 0;
     e->last.samples = wanted && wanted < most ? wanted : most;
-    e->passes_at_once = c->micro_batch < ROWS_AT_ONCE ? ROWS_AT_ONCE / c->micro_batch : 1;
+    e->passes_at_once = passes_at_once(c, &e->source);
     const size_t samples = (size_t)(e->passes_at_once * c->micro_batch);
     return batch_source_reserve(&e->source, samples, e->arrays)
                ? 0

@@ -643,20 +643,40 @@ static void begin_run(struct follower *f)
         0;
 }
 
-/* A forward pass alone leaves out what belongs to another micro-batch than the first. */
-static int follow_run(struct follower *f, int end)
+static int follow_run(struct follower *f)
 {
-    const bool alone = end < f->plan->op_count;
     begin_run(f);
-    for (f->op = 0; f->op < end; f->op++)
-        if (!(alone && f->plan->ops[f->op].micro > 0) && follow(f, &f->plan->ops[f->op]) < 0)
+    for (f->op = 0; f->op < f->plan->op_count; f->op++)
+        if (follow(f, &f->plan->ops[f->op]) < 0)
             return -1;
     return 0;
 }
 
+/* Forwards alone: each layer of the stage goes forward once for each micro-batch, and nothing else runs. */
+static int follow_forwards(struct follower *f, int micros)
+{
+    int calls = 0, wanted = 0;
+    begin_run(f);
+    for (f->op = 0; f->op < f->plan->op_count; f->op++) {
+        const struct schedule_op *op = &f->plan->ops[f->op];
+        if (op->forward_micro < 0 || op->forward_micro >= micros)
+            continue;
+        if (op->kind != OP_FORWARD && op->kind != OP_COMM && op->kind != OP_COPY && op->kind != OP_CAST)
+            return WRONG(f, "operation %s in a run of forwards", op_kind_name(op->kind));
+        if (follow(f, op) < 0)
+            return -1;
+        calls += op->kind == OP_FORWARD;
+    }
+    for (int l = 0; l < f->model->layer_count; l++)
+        wanted += plan_stage_of(f->plan->options.mesh, f->model->layers[l].part) == f->stage;
+    return calls == wanted * micros
+               ? 0
+               : WRONG(f, "%d calls of layers in a run of forwards, not %d", calls, wanted * micros);
+}
+
 static int follow_step_run(struct follower *f)
 {
-    if (follow_run(f, f->plan->op_count) < 0 || check_calls(f) < 0 || check_frame(f) < 0)
+    if (follow_run(f) < 0 || check_calls(f) < 0 || check_frame(f) < 0)
         return -1;
     f->steps += f->plan->options.train;
     return check_groups(f);
@@ -679,7 +699,10 @@ static int follow_all(struct follower *f)
         return -1;
     if (follow_carried(f) < 0 || follow_step_run(f) < 0 || follow_step_run(f) < 0)
         return error_wrap(f->err, "after %d steps", f->steps);
-    if (follow_run(f, f->plan->first_backward) < 0 || follow_carried(f) < 0 || follow_step_run(f) < 0)
+    for (int micros = 1; micros <= f->plan->forward_micros; micros = micros * 2 - (micros > 2))
+        if (follow_forwards(f, micros) < 0 || follow_carried(f) < 0)
+            return error_wrap(f->err, "forwards of %d micro-batches after %d steps", micros, f->steps);
+    if (follow_forwards(f, f->plan->forward_micros) < 0 || follow_carried(f) < 0 || follow_step_run(f) < 0)
         return error_wrap(f->err, "evaluation after %d steps, or the step behind it", f->steps);
     return 0;
 }

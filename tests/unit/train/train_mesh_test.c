@@ -235,7 +235,8 @@ static struct model *late_llama(const struct training *run, struct muster_error 
     return model;
 }
 
-/* Found in one run: evaluations before it and after every step, sums of values that are looked at. */
+/* Found in one run: evaluations of a step's samples before it and after every step, sums of values that are
+ * looked at. */
 struct seen {
     double evaluated[STEPS + 1], gradient, logits;
 };
@@ -248,19 +249,31 @@ static int look(const struct training *run, struct trainer *trainer, int rank, i
     scope_free double *logits = mem_calloc((size_t)ROWS * 48, sizeof *logits);
     scope_free double *gradient = mem_calloc(48 * 24, sizeof *gradient);
     const struct model *model = trainer_model(trainer);
-    const int rows = trainer_plan(trainer)->options.shape.B;
-    const struct layer_capture capture = {.layer = model->layer_count - 1,
-                                          .value = LAYER_LOGITS,
-                                          .rows = (int64_t)rows * run->positions,
-                                          .out = logits,
-                                          .bytes = (int64_t)rows * run->positions * 48 * 8};
-    struct trainer_forward forward = {.samples = rows, .capture = &capture};
+    const int rows = trainer_plan(trainer)->options.shape.B, positions = rows * run->positions;
+    const int most = trainer_forward_micros(trainer);
+    struct layer_capture captures[8];
+    struct trainer_forward forward = {.micros = most, .samples = (int64_t)most * rows};
     struct trainer_difference difference;
     struct muster_error err = {0};
+    assert_true(most == (run->mesh.side[SIDE_PIPELINE] * run->chunks > 1 ? run->micro_batches : 1));
     training_batch(run, rank, 1000, tokens, targets);
-    if (trainer_forward(trainer, &(struct batch){{tokens, targets}}, &forward, &err) < 0 ||
-        trainer_share_value(trainer, &capture, &err) < 0 ||
-        trainer_compare_replicas(trainer, &difference, &err) < 0)
+    for (int micro = 0; micro < run->micro_batches; micro++)
+        captures[micro] = (struct layer_capture){.layer = model->layer_count - 1,
+                                                 .value = LAYER_LOGITS,
+                                                 .rows = positions,
+                                                 .out = logits + micro * positions * 48,
+                                                 .bytes = (int64_t)positions * 48 * 8};
+    for (int micro = 0; micro < run->micro_batches; micro += most) {
+        forward.capture = &captures[micro];
+        if (trainer_forward(trainer,
+                            &(struct batch){{tokens + micro * positions, targets + micro * positions}},
+                            &forward, &err) < 0)
+            return -1;
+    }
+    for (int micro = 0; micro < run->micro_batches; micro++)
+        if (trainer_share_value(trainer, &captures[micro], &err) < 0)
+            return -1;
+    if (trainer_compare_replicas(trainer, &difference, &err) < 0)
         return -1;
     double sums[2] = {forward.loss_total, (double)forward.loss_count};
     if (trainer_reduce(trainer, sums, 2, &err) < 0 || difference.param != -1)
@@ -269,10 +282,10 @@ static int look(const struct training *run, struct trainer *trainer, int rank, i
         return -1;
     if (rank == 0) {
         seen->evaluated[step] = sums[0] / sums[1];
-        seen->logits += fabs(logits[0]) + fabs(logits[rows * run->positions * 48 - 1]);
+        seen->logits += fabs(logits[0]) + fabs(logits[run->micro_batches * positions * 48 - 1]);
         seen->gradient += fabs(gradient[0]) + fabs(gradient[23]);
     }
-    return sums[1] == (double)rows * run->positions * mesh_line(run->mesh, AXIS_DATA, 0).size ? 0 : -1;
+    return sums[1] == (double)run->samples * run->positions ? 0 : -1;
 }
 
 /* The first micro-batch goes last, and rank 0 sends in another order than rank 1 calls. */
