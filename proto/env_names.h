@@ -57,6 +57,8 @@
     X(ENV_CHECKPOINT_DIR, "MUSTER_CHECKPOINT_DIR",                                                           \
       "for training.checkpoint_command: the folder of all checkpoints")                                      \
     X(ENV_CHECKPOINT_STEP, "MUSTER_CHECKPOINT_STEP", "for training.checkpoint_command: N")                   \
+    X(ENV_NNODES, "MUSTER_NNODES",                                                                           \
+      "MIN:MAX, the fewest and the most nodes of the job; elastic if they differ")                           \
     X(ENV_ROUND, "MUSTER_ROUND", "number of the round, from 0")
 
 /* Start of the file of ENV_STORE_KEY_FD; the key follows (MAC_KEY_SIZE bytes). */

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "launcher/process/spawn.h"
@@ -167,7 +168,9 @@ static int set_world(const struct place *p, struct text_list *overlay)
          set_number(overlay, ENV_PMI_SIZE, w->world_size) < 0 ||
          set_number(overlay, ENV_MPI_LOCAL_RANKS, p->config->nproc_per_node) < 0))
         return -1;
-    return set_text(overlay, ENV_MASTER_ADDR, w->master_addr);
+    char nodes[32];
+    (void)snprintf(nodes, sizeof nodes, "%d:%d", p->config->min_nodes, p->config->max_nodes); /* fits */
+    return set_text(overlay, ENV_NNODES, nodes) < 0 ? -1 : set_text(overlay, ENV_MASTER_ADDR, w->master_addr);
 }
 
 /* The GPU of a worker with --virtual-local-rank: its entry of the list, or its number if there is no list. */

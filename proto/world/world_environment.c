@@ -55,9 +55,25 @@ static int count_set(const struct world_variables *v, const char **set, const ch
     return count;
 }
 
+/* "MIN:MAX" or a number. Torchrun's variable is there where it replaces the flag, and is torchrun's to check.
+ */
+static int read_nodes(const struct world_variables *v, struct world_place *place)
+{
+    const char *own = world_text(v, ENV_NNODES), *text = own ? own : world_text(v, "PET_NNODES");
+    const char *colon = text ? strchr(text, ':') : NULL;
+    char first[24];
+    int64_t least = 0, most = 0;
+    (void)snprintf(first, sizeof first, "%.*s", colon ? (int)(colon - text) : 0, text ? text : "");
+    const bool range = colon && text_int64(first, &least) && text_int64(colon + 1, &most) && least <= most;
+    if (own && !range)
+        return error_set(v->err, MUSTER_E_INVALID, "%s is '%.40s', but must be MIN:MAX", ENV_NNODES, own);
+    place->elastic = range && least < most;
+    return 0;
+}
+
 static int read_attempt(const struct world_variables *v, struct world_place *place)
 {
-    return world_number(v, ENV_ROUND, 0, INT64_MAX, &place->round) ||
+    return read_nodes(v, place) || world_number(v, ENV_ROUND, 0, INT64_MAX, &place->round) ||
                    world_number(v, ENV_RESTART_COUNT, 0, INT64_MAX, &place->restarts)
                ? -1
                : 0;

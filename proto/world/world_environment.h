@@ -15,6 +15,7 @@ struct world_place {
     char master_addr[WORLD_HOST]; /* a name or address; "" in a world of one without a launcher */
     uint16_t master_port;
     bool agent_store;        /* the launcher serves the store */
+    bool elastic;            /* the number of nodes may change: MUSTER_NNODES, else torchrun's PET_NNODES */
     int64_t round, restarts; /* 0 where they are not set */
 };
 

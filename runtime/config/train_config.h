@@ -40,6 +40,7 @@ enum { TRAIN_NUMERICS_WARN, TRAIN_NUMERICS_REFUSE };
 enum { TRAIN_DATA_REFUSE, TRAIN_DATA_WARN };
 enum { TRAIN_DAMAGED_REFUSE, TRAIN_DAMAGED_ANEW };
 enum { TRAIN_MOMENTS_RESET, TRAIN_MOMENTS_KEEP };
+enum train_spare { TRAIN_SPARE_AUTO, TRAIN_SPARE_TRUE, TRAIN_SPARE_FALSE };
 enum { TRAIN_NONFINITE_SKIP, TRAIN_NONFINITE_STOP, TRAIN_NONFINITE_ROLL_BACK };
 
 struct train_config {
@@ -133,7 +134,7 @@ struct train_config {
     int64_t mesh_pipeline; /* stages */
     char *mesh_schedule;   /* name of a pipe_schedule, or a file of calls */
     int64_t mesh_chunks;   /* parts a stage; 0: as the schedule has */
-    bool mesh_spare;       /* ranks that are left wait */
+    int mesh_spare;        /* ranks that are left wait: enum train_spare */
     char **mesh_cut;       /* layers that begin stages, or "auto" or "even" alone; NULL: auto */
     /* model */
     char *model_path; /* files of parameters; "": values are drawn */

@@ -55,6 +55,7 @@ static const char *const data_policies[] = {"refuse", "warn", NULL};       /* TR
 static const char *const damaged_policies[] = {"refuse", "anew", NULL};    /* TRAIN_DAMAGED_... */
 static const char *const stage_moments[] = {"reset", "keep", NULL};        /* TRAIN_MOMENTS_... */
 static const char *const output_dtypes[] = {"auto", "fp32", "bf16", NULL};
+static const char *const spares[] = {"auto", "true", "false", NULL}; /* TRAIN_SPARE_... */
 static const char *const embedding_gradients[] = {
 #define EMBEDDING_TEXT(symbol, name) name,
     EMBEDDING_GRADIENTS(EMBEDDING_TEXT)

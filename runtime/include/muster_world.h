@@ -126,6 +126,10 @@ MUSTER_API int muster_world_rank(const struct muster_world *world); /* 0..size-1
 MUSTER_API int muster_world_size(const struct muster_world *world);
 MUSTER_API int muster_world_local_rank(const struct muster_world *world); /* among the ranks of this node */
 MUSTER_API int muster_world_local_size(const struct muster_world *world);
+/* 1 where the number of nodes may change from round to round: MUSTER_NNODES, which `muster run` sets, is a
+ * range, or PET_NNODES is, which torchrun reads. 0 also where the launcher does not say so: torchrun with the
+ * flag alone. */
+MUSTER_API int muster_world_elastic(const struct muster_world *world);
 /* Collective: returns when every rank has called it as often as this one. Meant for start and end, not for
  * loops: it goes through the store. MUSTER_E_TIMEOUT gives the number of missing ranks. */
 MUSTER_API int muster_world_barrier(struct muster_world *world, struct muster_error *err);

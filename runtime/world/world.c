@@ -188,6 +188,11 @@ int muster_world_size(const struct muster_world *world)
     return world->place.size;
 }
 
+int muster_world_elastic(const struct muster_world *world)
+{
+    return world->place.elastic;
+}
+
 int muster_world_local_rank(const struct muster_world *world)
 {
     return world->place.local_rank;

@@ -97,11 +97,22 @@ static int wait_for_others(struct run *run, struct muster_error *err)
     return ended;
 }
 
+/* Whether ranks that are left wait: one answer on all ranks, which may have different variables. */
+static int may_wait(struct run *run, struct muster_error *err)
+{
+    const int spare = run->config.mesh_spare;
+    double wait = spare == TRAIN_SPARE_AUTO ? muster_world_elastic(run->world) : spare == TRAIN_SPARE_TRUE;
+    return muster_world_reduce(run->world, &wait, 1, MUSTER_MAX, err) < 0 ? -1 : wait > 0;
+}
+
 int run_leave_spares(struct run *run, struct muster_error *err)
 {
     const int64_t stages = run->config.mesh_pipeline, left = run->world_size % stages;
-    if (!run->config.mesh_spare || !left || run->world_size < stages)
+    if (!left || run->world_size < stages)
         return 0;
+    const int wait = may_wait(run, err);
+    if (wait <= 0)
+        return wait;
     const int training = (int)(run->world_size - left), rank = run->rank;
     struct muster_world *part = muster_world_split(run->world, rank >= training, rank, err);
     if (!part)

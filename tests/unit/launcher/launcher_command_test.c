@@ -84,6 +84,7 @@ static void the_worked_example(void **state)
         {"PYTHONUNBUFFERED", "1"},
         {"PYTHONFAULTHANDLER", "1"},
         {"MUSTER_AGENT_ID", "agent-1"},
+        {"MUSTER_NNODES", "2:2"},
         {"MUSTER_ROUND", "0"},
         {"HOME", "/root"},
     };

@@ -16,6 +16,7 @@
 #include "proto/base/mem.h"
 #include "runtime/comm/comm_internal.h"
 #include "runtime/model/architectures.h"
+#include "runtime/model/rng.h"
 #include "runtime/plan/plan_cut.h"
 #include "tests/unit/train/train_harness.h"
 
@@ -425,6 +426,129 @@ static void single_precision_in_stages(void **state)
     }
 }
 
+/* ---- classifiers: a network with batch normalisation, and an encoder of texts of several lengths ---- */
+
+enum { CLASSES = 4, SIDE = 8, CLASSIFIED = 16 };
+
+struct classified {
+    bool pictures, reversed; /* reversed: the rows of a micro-batch */
+    int steps;
+    double losses[LONG], norms[LONG];
+};
+
+static struct model *classifier(const struct training *run, struct muster_error *err)
+{
+    const struct resnet_config net = {3, SIDE, SIDE, CLASSES, 2, 2, 4};
+    const struct text_encoder_config encoder = {.vocabulary = run->gpt.vocab,
+                                                .layers = 4,
+                                                .channels = 16,
+                                                .heads = 2,
+                                                .classes = CLASSES,
+                                                .max_positions = run->positions};
+    return ((const struct classified *)run->context)->pictures ? resnet_create(&net, err)
+                                                               : text_encoder_create(&encoder, err);
+}
+
+/* Sample g: noise with its class in it. */
+static void classified_sample(const struct training *run, bool pictures, uint64_t g, void *input,
+                              int32_t *length, int32_t *label)
+{
+    *label = (int32_t)(rng_bits(5, RNG_SAMPLE, 0, g * 1000) % CLASSES);
+    *length = 1 + (int32_t)(rng_bits(5, RNG_SAMPLE, 0, g * 1000 + 1) % (uint64_t)run->positions);
+    const int count = pictures ? 3 * SIDE * SIDE : run->positions;
+    for (int i = 0; i < count; i++) {
+        const uint64_t draw = rng_bits(5, RNG_SAMPLE, 0, g * 1000 + 2 + (uint64_t)i);
+        if (pictures)
+            ((float *)input)[i] = (float)(draw % 1000) / 1000 - 0.5F + (i % CLASSES == *label ? 0.3F : 0);
+        else
+            ((int32_t *)input)[i] = (int32_t)(draw % 3 ? draw % 40 : 40 + (uint64_t)*label);
+    }
+}
+
+static int classify(const struct training *run, struct trainer *trainer, int rank, int step)
+{
+    struct classified *c = run->context;
+    const struct mesh_line data = mesh_line(run->mesh, AXIS_DATA, rank);
+    const int rows = trainer_plan(trainer)->options.shape.B;
+    const size_t width = c->pictures ? 3 * SIDE * SIDE : (size_t)run->positions;
+    char inputs[CLASSIFIED * 3 * SIDE * SIDE * sizeof(float)];
+    int32_t lengths[CLASSIFIED], labels[CLASSIFIED];
+    struct muster_error err = {0};
+    for (int i = 0; i < c->steps && !step; i++) {
+        for (int n = 0; n < run->micro_batches * rows; n++) {
+            const int micro = n / rows, row = c->reversed ? rows - 1 - n % rows : n % rows;
+            classified_sample(run, c->pictures,
+                              (uint64_t)(i * run->samples + (micro * data.size + data.place) * rows + row),
+                              inputs + (size_t)n * width * sizeof(float), &lengths[n], &labels[n]);
+        }
+        struct trainer_step_values values = training_values(run, i);
+        struct trainer_stats stats;
+        values.global_tokens = run->samples;
+        const struct batch batch = {{inputs, c->pictures ? labels : lengths, c->pictures ? NULL : labels}};
+        if (trainer_step(trainer, &batch, &values, &stats, &err) < 0) {
+            fprintf(stderr, "rank %d: %s\n", rank, err.text);
+            return -1;
+        }
+        if (rank == 0) {
+            c->losses[i] = stats.loss;
+            c->norms[i] = stats.grad_norm;
+        }
+    }
+    return 0;
+}
+
+static void classifiers_in_stages(void **state)
+{
+    (void)state;
+    static const struct cell worlds[] = {
+        {STRATEGY_NO_SHARD, MESH(2, 1, 1), 4, false, PIPE_INTERLEAVED, RECOMPUTE_NONE, 2},
+        {STRATEGY_FULL_SHARD, MESH(2, 1, 2), 2, false, PIPE_INTERLEAVED, RECOMPUTE_NONE, 2},
+        {STRATEGY_HYBRID_SHARD, MESH(2, 2, 2), 2, false, PIPE_INTERLEAVED, RECOMPUTE_NONE, 2},
+        {STRATEGY_SHARD_OPTIM, MESH(3, 1, 2), 4, false, PIPE_INTERLEAVED, RECOMPUTE_EXCEPT_LAST, 2},
+        {STRATEGY_SHARD_GRAD_OP, MESH(2, 1, 2), 4, false, PIPE_1F1B, RECOMPUTE_NONE, 1},
+        {STRATEGY_FULL_SHARD, MESH(3, 1, 2), 4, false, GPIPE, 1},
+        {STRATEGY_NO_SHARD, MESH(4, 1, 1), 4, false, PIPE_1F1B, RECOMPUTE_NONE, 1}};
+    for (size_t i = 0; i < 2 * sizeof worlds / sizeof *worlds; i++) {
+        const struct cell *world = &worlds[i / 2];
+        struct classified found[3] = {
+            {.pictures = i % 2}, {.pictures = i % 2}, {.pictures = i % 2, .reversed = true}};
+        if (!full && i / 2 != 0)
+            continue;
+        for (int r = 0; r < 3; r++) { /* in stages, in one, and in another order */
+            struct training run = training_small();
+            run.create = classifier;
+            run.visit = classify;
+            run.context = &found[r];
+            found[r].steps = full ? LONG : 5;
+            run.samples = CLASSIFIED;
+            run.steps = 0;
+            run.positions = found[r].pictures ? 1 : 16;
+            run.strategy = world->strategy;
+            run.mesh = world->mesh;
+            run.micro_batches = world->micro_batches;
+            run.policy = (struct recompute_options){world->policy, 0};
+            run.schedule = world->schedule;
+            run.chunks = world->chunks;
+            if (r > 0) {
+                run.mesh.side[SIDE_PIPELINE] = run.chunks = 1;
+                run.schedule = PIPE_1F1B;
+            }
+            assert_int_equal(training_run(&run), 0);
+        }
+        const int steps = found[0].steps;
+        const double losses = training_deviation(found[0].losses, found[1].losses, steps),
+                     norms = training_deviation(found[0].norms, found[1].norms, steps),
+                     control = training_deviation(found[2].losses, found[1].losses, steps),
+                     norms_control = training_deviation(found[2].norms, found[1].norms, steps);
+        char text[MESH_TEXT];
+        printf("%s, %s %s, %s: losses %.1e, norms %.1e, control %.1e, %.1e\n", i % 2 ? "pictures" : "texts",
+               mesh_text(world->mesh, text, sizeof text), strategy_name(world->strategy),
+               pipe_schedule_name(world->schedule), losses, norms, control, norms_control);
+        assert_true(!full || found[1].losses[steps - 1] < found[1].losses[0]);
+        assert_true(losses <= fmax(1e-6, 3 * control) && norms <= fmax(1e-6, 3 * norms_control));
+    }
+}
+
 int main(int argc, char **argv)
 {
     full = argc > 1 && !strcmp(argv[1], "--full");
@@ -435,6 +559,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(running_statistics_in_stages),
         cmocka_unit_test(features_in_stages),
         cmocka_unit_test(single_precision_in_stages),
+        cmocka_unit_test(classifiers_in_stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,6 +68,30 @@ static void launchers_are_understood(void **state)
     assert_false(p.agent_store); /* torch's spelling only */
 }
 
+static void a_range_of_nodes_is_elastic(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *own, *torchrun;
+        bool elastic;
+    } worlds[] = {
+        {"MUSTER_NNODES=2:4", "X=", true},
+        {"MUSTER_NNODES=2:2", "X=", false},
+        {"MUSTER_NNODES=2:2", "PET_NNODES=1:4", false}, /* a flag of muster run comes first */
+        {"X=", "PET_NNODES=1:4", true},
+        {"X=", "PET_NNODES=4", false},
+        {"X=", "PET_NNODES=4:1", false},
+        {"X=", "PET_NNODES=some:1", false},
+        {"X=", "X=", false},
+    };
+    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+        struct world_place p;
+        struct muster_error err = {0};
+        assert_int_equal(READ(&p, &err, FOUR, worlds[i].own, worlds[i].torchrun), 0);
+        assert_int_equal(p.elastic, worlds[i].elastic);
+    }
+}
+
 static void what_is_wrong_is_named(void **state)
 {
     (void)state;
@@ -90,6 +114,9 @@ static void what_is_wrong_is_named(void **state)
         {"LOCAL_WORLD_SIZE=5", "LOCAL_WORLD_SIZE is '5'"},
         {"LOCAL_RANK=4", "LOCAL_RANK is '4'"},
         {"MUSTER_ROUND=x", "MUSTER_ROUND is 'x'"},
+        {"MUSTER_NNODES=4", "MUSTER_NNODES is '4', but must be MIN:MAX"},
+        {"MUSTER_NNODES=4:2", "MUSTER_NNODES is '4:2'"},
+        {"MUSTER_NNODES=2:x", "MUSTER_NNODES is '2:x'"},
         {"TORCHELASTIC_RESTART_COUNT=-2", "TORCHELASTIC_RESTART_COUNT is '-2'"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -350,6 +377,7 @@ static void a_world_of_one(void **state)
     assert_int_equal(muster_world_rank(world), 0);
     assert_int_equal(muster_world_local_rank(world), 0);
     assert_int_equal(muster_world_local_size(world), 1);
+    assert_int_equal(muster_world_elastic(world), 0);
     assert_int_equal(muster_world_barrier(world, &err), 0);
     assert_null(world_store(world));
     muster_world_close(&world);
@@ -716,6 +744,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers_are_understood),
+        cmocka_unit_test(a_range_of_nodes_is_elastic),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(other_launchers_are_understood),
         cmocka_unit_test(every_part_of_a_launchers_variables),
