@@ -356,6 +356,12 @@ int arguments_read(struct key_walk *walk, const struct tree_node *root)
                : key_walk_map(walk, "", "", root);
 }
 
+const char *arguments_inner(const char *name)
+{
+    static const char section[] = "parallelism.";
+    return strncmp(name, section, sizeof section - 1) ? name : name + sizeof section - 1;
+}
+
 int arguments_option(struct key_walk *walk, const char *name, const char *value)
 {
     struct tree_node node = {.kind = value ? TREE_TEXT : TREE_BOOL, .text = value ? value : "true"};
@@ -372,7 +378,7 @@ int arguments_option(struct key_walk *walk, const char *name, const char *value)
     } else if (text_bool(value, &node.boolean) && strlen(value) > 1) { /* 1 may be a number, t a name */
         node.kind = TREE_BOOL;
     }
-    const struct tree_entry entry = {.key = key, .value = &node};
+    const struct tree_entry entry = {.key = arguments_inner(key), .value = &node};
     walk->table = &arguments_keys;
     return key_walk_entry(walk, "", "", &entry);
 }

@@ -250,12 +250,13 @@ bool formats_option(const char *name)
     scope_free char *key = mem_strdup(name);
     for (char *c = key; c && *c; c++)
         *c = *c == '-' ? '_' : *c;
-    return key && !strchr(key, '.') && key_find(&arguments_keys, key);
+    const char *inner = key ? arguments_inner(key) : NULL;
+    return inner && !strchr(inner, '.') && key_find(&arguments_keys, inner);
 }
 
 const char *formats_nearest_option(const char *name)
 {
-    return key_nearest(&arguments_keys, "", name);
+    return key_nearest(&arguments_keys, "", arguments_inner(name));
 }
 
 static int read_option(struct source *source, const char *option)

@@ -21,6 +21,8 @@ int model_read(struct key_walk *walk, const struct tree_node *root);     /* conf
 int arguments_read(struct key_walk *walk, const struct tree_node *root);
 /* Reads an option of the command line: name without dashes; value NULL: a switch. */
 int arguments_option(struct key_walk *walk, const char *name, const char *value);
+/* The name of an option without the section that torchtitan's have: parallelism.pipeline_parallel_degree. */
+const char *arguments_inner(const char *name);
 
 bool sections_recognise(const struct tree_node *root);
 bool deepspeed_recognise(const struct tree_node *root);

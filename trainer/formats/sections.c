@@ -86,6 +86,13 @@ static int unknown_section(struct key_walk *walk, const struct tree_entry *entry
     const struct knob_table *table = train_config_table();
     char place[KEY_PLACE];
     key_place(walk, entry->line, entry->column, place);
+    if (!strcmp(entry->key, "parallelism") || !strcmp(entry->key, "parallelism_config"))
+        return error_set(
+            walk->assign->err, MUSTER_E_UNSUPPORTED,
+            "%s: section '%s' is another program's: mesh.pipeline has the stages, training.strategy "
+            "and training.replicas have shards and replicas; no model is split by tensor, context "
+            "or expert",
+            place, entry->key);
     for (size_t i = 0; i < table->count; i++)
         if (!strncmp(table->knobs[i].section, entry->key,
                      3)) /* sections differ in their first three letters */

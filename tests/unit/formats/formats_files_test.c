@@ -354,6 +354,11 @@ static const struct {
     {"{\"max_steps\": 9, \"num_train_epochs\": 5}", "steps: 9", NULL},
     {"{\"report_to\": [\"tensorboard\", \"wandb\"], \"output_dir\": \"o\"}", "dir: \"o/runs\"", NULL},
     {"{\"validation_split\": 0.2}", "validation_share: 0.2", NULL},
+    {"{\"pipeline_parallel_degree\": 2}", "pipeline: 2", NULL},
+    {"{\"data_parallel_shard_degree\": -1, \"pipeline_model_parallel_size\": 2}", "pipeline: 2", NULL},
+    {"{\"data_parallel_shard_degree\": 4}", NULL,
+     "data_parallel_shard_degree: '4' is not supported: training.strategy: FULL_SHARD"},
+    {"{\"tensor_parallel_degree\": 2}", NULL, "tensor_parallel_degree: '2' is not supported"},
     {"{\"label_smoothing_factor\": 0.1}", NULL,
      "t.json:1:28: label_smoothing_factor: '0.1' is not supported"},
     {"{\"per_device_train_batchsize\": 4}", NULL,
@@ -500,7 +505,9 @@ static void reads_several_files_and_options(void **state)
     formats_free(&settings);
 
     assert_true(formats_option("batch-size-per-gpu") && formats_option("learning_rate"));
-    assert_false(formats_option("batch") || formats_option("params.lr"));
+    assert_true(formats_option("parallelism.pipeline-parallel-degree"));
+    assert_false(formats_option("batch") || formats_option("params.lr") ||
+                 formats_option("parallelism.params.lr"));
     char *const wrong[] = {"gradient_accumulation_steps=many", NULL};
     assert_int_equal(read_files(paths, wrong, sets, 8, &settings, &err), -1);
     assert_non_null(strstr(err.text, "--gradient_accumulation_steps: 'many' is not a number"));

@@ -190,6 +190,10 @@ static const struct {
     {"[job]\ndump_folder = \"./outputs\"\n[training]\nseq_len = 2048\n",
      "this is a configuration of torchtitan (TOML), which is not read here: mesh.pipeline is its "
      "pipeline_parallel_degree"},
+    {"training: {steps: 3}\nparallelism: {pipeline_parallel_degree: 2}\n",
+     "t.yaml:2:1: section 'parallelism' is another program's: mesh.pipeline has the stages"},
+    {"training: {steps: 3}\nparallelism_config:\n  parallelism_config_tp_size: 2\n",
+     "t.yaml:2:1: section 'parallelism_config' is another program's"},
     {"# a remark\n[training]\nsteps = 10\n", "t.yaml: this is TOML, which is not read here"},
     {"learning_rate = 6e-4 # max\nmax_iters = 600000\n", "this is lines of name = value"},
     {"worker-1 slots=4\nworker-2 slots=4\n", "this is a hostfile of DeepSpeed or MPI"},
