@@ -1,12 +1,13 @@
-/* fsdp_step - optimizer steps of a sharded GPT-2 124M, for fsdp.py.
+/* fsdp_step - optimizer steps of a sharded GPT-2 124M, for fsdp.py, or of one in stages, for pipeline.py.
  *
  *     fsdp_step [--strategy FULL_SHARD] [--batch 1] [--positions 256] [--micro 1] [--threads 1] [--layers 12]
- *               [--clip 1] [--dense 0] [--delay PICOSECONDS_PER_BYTE]
+ *               [--clip 1] [--dense 0] [--pipeline 1] [--delay PICOSECONDS_PER_BYTE]
  *
  * One rank of the world that the environment describes (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), over
  * shared memory; with --delay alone as a rank of two, whose communication takes time and no processor.
  *
- * Prints the bytes that it receives in a step, and how many more these are than without sharding. Then it
+ * Prints the bytes that it receives in a step, how many more these are than without sharding, and the first
+ * layer of each later stage. Then it
  * reads lines from stdin and answers each with "STEP_NS COMM_NS EXPOSED_NS COPY_NS": a step, and then copies
  * of those more bytes alone. At end of file it ends. */
 #include <stdio.h>
@@ -19,11 +20,12 @@
 #include "runtime/comm/comm_internal.h"
 #include "runtime/model/architectures.h"
 #include "runtime/model/rng.h"
+#include "runtime/plan/plan_cut.h"
 #include "runtime/train/trainer.h"
 #include "runtime/world/world.h"
 
 struct settings {
-    int batch, positions, micro, threads, layers, clip, dense;
+    int batch, positions, micro, threads, layers, clip, dense, pipeline;
     int64_t delay; /* picoseconds a byte; -1: a real world */
     enum strategy strategy;
 };
@@ -68,6 +70,7 @@ static int64_t unsharded_bytes(const struct plan *plan)
 static int answer(struct trainer *trainer, const struct settings *s, int rank, struct muster_error *err)
 {
     const struct plan *plan = trainer_plan(trainer);
+    const int place = mesh_line(plan->options.mesh, AXIS_DATA, rank).place; /* stages have the same samples */
     const size_t count = (size_t)s->batch * (size_t)s->positions * (size_t)s->micro;
     scope_free int32_t *tokens = mem_calloc(count, sizeof *tokens),
                        *targets = mem_calloc(count, sizeof *targets);
@@ -77,21 +80,26 @@ static int answer(struct trainer *trainer, const struct settings *s, int rank, s
         return error_set(err, MUSTER_E_NOMEM, "no memory for a batch");
     memset(from, 1, COPY_BYTES);
     memset(to, 2, COPY_BYTES);
-    printf("%lld %lld\n", (long long)received_bytes(plan), (long long)copies.bytes);
+    printf("%lld %lld", (long long)received_bytes(plan), (long long)copies.bytes);
+    const struct model *model = trainer_model(trainer);
+    for (int l = 1; l < model->layer_count; l++)
+        if (model->layers[l].part > model->layers[l - 1].part)
+            printf(" %d", l);
+    printf("\n");
     const struct trainer_step_values values = {.learning_rate = 1e-4,
                                                .weight_decay = 0.1,
                                                .beta1 = 0.9,
                                                .beta2 = 0.95,
                                                .epsilon = 1e-8,
                                                .clip_norm = s->clip,
-                                               .global_tokens =
-                                                   (int64_t)count * mesh_size(plan->options.mesh)};
+                                               .global_tokens = (int64_t)count *
+                                                                mesh_size(plan->options.mesh) / s->pipeline};
     char line[64];
     for (uint64_t round = 0; !fflush(stdout) && fgets(line, sizeof line, stdin); round++) {
         struct trainer_stats stats;
         for (size_t i = 0; i < count; i++) {
-            tokens[i] = (int32_t)(rng_bits(round, RNG_SAMPLE, (uint32_t)rank, i) % 50257);
-            targets[i] = (int32_t)(rng_bits(round, RNG_SAMPLE, (uint32_t)rank + 64, i) % 50257);
+            tokens[i] = (int32_t)(rng_bits(round, RNG_SAMPLE, (uint32_t)place, i) % 50257);
+            targets[i] = (int32_t)(rng_bits(round, RNG_SAMPLE, (uint32_t)place + 64, i) % 50257);
         }
         if (trainer_step(trainer, &(struct batch){{tokens, targets}}, &values, &stats, err))
             return -1;
@@ -113,9 +121,9 @@ static int run(const struct settings *s, struct muster_error *err)
         return -1;
     const int rank = world ? muster_world_rank(world) : 0, size = world ? muster_world_size(world) : 2;
     const struct comm_delay_options delay = {.ns_per_byte = (double)s->delay / 1000};
-    const struct trainer_options options = {
+    struct trainer_options options = {
         .plan = {.strategy = s->strategy,
-                 .mesh = MESH(1, 1, size),
+                 .mesh = MESH(s->pipeline, 1, size / s->pipeline),
                  .shape = {s->batch, s->positions},
                  .micro_batches = s->micro,
                  .prefetch_forward = 2,
@@ -136,7 +144,12 @@ static int run(const struct settings *s, struct muster_error *err)
     int failed = -1;
     {
         GUARD(guard_model) struct model *model = gpt2_create(&config, err);
-        GUARD(guard_trainer) struct trainer *trainer = model ? trainer_create(model, &options, err) : NULL;
+        const struct plan_cut cut = {.stages = s->pipeline};
+        options.plan.kernels = kernels_cpu(~0U); /* for the cut */
+        const int cut_failed = !model || plan_cut_model(model, &options.plan, &cut, err) < 0;
+        options.plan.kernels = NULL;
+        GUARD(guard_trainer)
+        struct trainer *trainer = cut_failed ? NULL : trainer_create(model, &options, err);
         if (trainer)
             failed = answer(trainer, s, rank, err);
     }
@@ -151,7 +164,7 @@ static int read_settings(int argc, char **argv, struct settings *s)
         int *value;
     } flags[] = {{"--batch", &s->batch},     {"--positions", &s->positions}, {"--micro", &s->micro},
                  {"--threads", &s->threads}, {"--layers", &s->layers},       {"--clip", &s->clip},
-                 {"--dense", &s->dense}};
+                 {"--dense", &s->dense},     {"--pipeline", &s->pipeline}};
     const size_t flag_count = sizeof flags / sizeof *flags;
     for (int i = 1; i < argc; i += 2) {
         int64_t value = 0;
@@ -187,6 +200,7 @@ int main(int argc, char **argv)
                          .threads = 1,
                          .layers = 12,
                          .clip = 1,
+                         .pipeline = 1,
                          .delay = -1,
                          .strategy = STRATEGY_FULL_SHARD};
     struct muster_error err = {0};

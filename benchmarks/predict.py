@@ -7,7 +7,8 @@ median of all but the first ones. The error is the predicted time over the measu
 rate moves by a tenth from one half minute to the next, and in brackets the least and the largest; the bar is 10%. The share of the limit is taken from the
 progress line: the plan's products and bytes at the rates that a rank measured at its start.
 
---busy measures something else: the same steps on all processors alone and with a process that only counts, in turns; bar 2.5 times. That
+--order measures something else: whether four meshes of two ranks are as fast in the order in which they are predicted, each predicted and
+run in turns. --busy, too: the same steps on all processors alone and with a process that only counts, in turns; bar 2.5 times. That
 process takes half of a processor from them, so that of C processors C / (C - 1/2) of the time alone is the least."""
 
 import argparse
@@ -49,6 +50,13 @@ CASES = {  # name: ranks, settings
     "Llama small, 2 ranks": (2, {**LLAMA, "training.micro_batch": 1}),
 }
 
+MESHES = {  # settings of two ranks, over the same samples
+    "two replicas": {"training.strategy": "NO_SHARD"},
+    "two stages, four micro-batches": {"training.strategy": "NO_SHARD", "mesh.pipeline": 2, "training.micro_batch": 4},
+    "two stages, gpipe, all recomputed": {"training.strategy": "NO_SHARD", "mesh.pipeline": 2, "mesh.schedule": "gpipe", "training.recompute": "all"},
+    "two stages, two micro-batches, all recomputed": {"training.strategy": "NO_SHARD", "mesh.pipeline": 2, "training.micro_batch": 8, "training.recompute": "all"},
+}
+ORDER = {**DEMO, "model.vocabulary": 4096, "training.micro_batch": 1, "training.global_batch": 16, "training.threads": 1}
 BUSY = {  # name: ranks, settings
     "demo, a rank of all cores": (1, {**DEMO, "training.threads": CORES}),
     "demo, a rank a core": (CORES, {**DEMO, "training.micro_batch": 1, "training.threads": 1}),
@@ -62,6 +70,7 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--cases", default="", help="the first letters of those to run")
+    parser.add_argument("--order", type=int, default=0, help="rounds of four meshes")
     parser.add_argument("--busy", type=int, default=0, help="rounds of steps alone and beside a busy process")
     results.add_argument(parser)
     return parser.parse_args()
@@ -124,6 +133,21 @@ def beside_a_busy_process(work):
         other.wait()
 
 
+def in_order(options, folder):
+    """Prints the meshes by their predicted steps, and whether the measured steps have the same order."""
+    rounds = {name: [] for name in MESHES}
+    for _ in range(options.order):
+        for name, mesh in MESHES.items():
+            settings = {**ORDER, **mesh}
+            rounds[name].append((predict(options, folder, 2, settings)["step_s"] * 1e3, measure(options, folder, 2, settings, options.steps)[0] * 1e3))
+    expected, taken = ({name: statistics.median(pair[i] for pair in pairs) for name, pairs in rounds.items()} for i in range(2))
+    for name in sorted(MESHES, key=expected.get):
+        print(f"{name:46}{expected[name]:9.1f} ms predicted{taken[name]:9.1f} ms measured", flush=True)
+        RUN.add(f"order of meshes: {name}", "ms", [pair[1] for pair in rounds[name]], note=f"predicted {expected[name]:.1f} ms")
+    same = sorted(MESHES, key=expected.get) == sorted(MESHES, key=taken.get)
+    print(f"the measured order is {'that of the prediction' if same else 'another one: ' + ', '.join(sorted(MESHES, key=taken.get))}")
+
+
 def busy(options, folder, wanted):
     """Prints the time of steps alone and with a busy process, and the largest ratio."""
     worst = 0
@@ -150,6 +174,9 @@ def main():
         folder = pathlib.Path(name)
         (folder / "empty.yaml").write_text("training:\n  seed: 1\n")
         (folder / "text").write_text("All of it is measured, none of it is guessed. " * 2000)
+        if options.order:
+            in_order(options, folder)
+            return RUN.write(options)
         if options.busy:
             busy(options, folder, wanted)
             return RUN.write(options)

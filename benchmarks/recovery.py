@@ -5,7 +5,7 @@ torchrun, on nodes that are network namespaces of this machine.
 
 Each sample begins right before the fault and ends with the main function of the last worker of the new world (recovery_worker.c records
 both by one clock). Launchers take turns in every round, and medians are shown. The workers are small C programs that die at SIGTERM,
-so that launchers are measured and nothing else; in the case `torch` they are scripts that import PyTorch (recovery_torch.py). Needs
+so that launchers are measured and nothing else; in the case `torch` they are scripts that import PyTorch (support/recovery_torch.py). Needs
 root, for the namespaces."""
 
 import argparse
@@ -135,7 +135,7 @@ class Job:
 
     def worker(self):
         if self.kind in TORCH_KINDS:
-            return [SOURCE / "benchmarks" / "recovery_torch.py", self.bench.reports.path]
+            return [SOURCE / "benchmarks" / "support" / "recovery_torch.py", self.bench.reports.path]
         return [self.bench.build / "benchmarks" / "recovery_worker", self.bench.reports.path]
 
     def close(self):
