@@ -10,7 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "proto/base/checksum.h"
 #include "proto/base/guard.h"
+#include "proto/base/io.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/folder.h"
 #include "tests/unit/train/train_harness.h"
@@ -213,9 +215,55 @@ static void any_mesh_goes_to_any_other_and_back(void **state)
     }
 }
 
+/* Writes the manifest again as it was when a mesh had fewer sides. */
+static void age_manifest(const char *folder, const char *later_sides)
+{
+    char path[128];
+    struct muster_error err = {0};
+    scope_buffer text = {0};
+    struct checksum table;
+    (void)snprintf(path, sizeof path, "%s/step-%d/manifest.json", folder, BEFORE);
+    assert_int_equal(io_read_file(path, 1 << 20, &text, &err), 0);
+    char *sides = strstr(text.data, later_sides), *end = strstr(text.data, ",\n\"crc32c\":\"");
+    assert_true(sides && end > sides);
+    const size_t gone = strlen(later_sides);
+    memmove(sides, sides + gone, (size_t)(end - sides) - gone);
+    checksum_make(&table, true);
+    const size_t length = (size_t)(end - text.data) - gone;
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    (void)fwrite(text.data, 1, length, file);
+    (void)fprintf(file, ",\n\"crc32c\":\"%08x\"}\n", checksum_add(&table, 0, text.data, (int64_t)length));
+    assert_int_equal(fclose(file), 0);
+}
+
+static void sides_that_a_manifest_lacks_are_1(void **state)
+{
+    (void)state;
+    static const struct {
+        int world;
+        const char *later;
+    } old[] = {{0, ",\"expert\":1,\"context\":1,\"tensor\":1"}, {3, "\"pipeline\":1,"}};
+    for (int i = 0; i < 2; i++) {
+        const struct folder folder = folder_begin();
+        struct passage first = {.to = folder.name, .saves_at = BEFORE},
+                       next = {.from = folder.name, .saves_at = -1};
+        struct training run = run_of(&worlds[old[i].world], &first);
+        run.steps = BEFORE;
+        assert_int_equal(training_run(&run), 0);
+        age_manifest(folder.name, old[i].later);
+        run = run_of(&worlds[1], &next);
+        run.first_step = BEFORE;
+        run.steps = 1;
+        assert_int_equal(training_run(&run), 0);
+        folder_end(&folder);
+    }
+}
+
 int main(int argc, char **argv)
 {
     full = argc > 1 && !strcmp(argv[1], "--full");
-    const struct CMUnitTest tests[] = {cmocka_unit_test(any_mesh_goes_to_any_other_and_back)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(any_mesh_goes_to_any_other_and_back),
+                                       cmocka_unit_test(sides_that_a_manifest_lacks_are_1)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
