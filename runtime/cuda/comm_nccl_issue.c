@@ -40,7 +40,7 @@ struct launch {
     bool failed;
 };
 
-static const char *name_of(const struct launch *l)
+static const char *launch_name(const struct launch *l)
 {
     return l->group && l->count > 1 ? "transfers" : comm_kind_name(l->call.op.kind);
 }
@@ -129,7 +129,7 @@ static int cuda_check(const struct launch *l, cudaError_t status, const char *fu
 static int enqueue_nccl(struct launch *l)
 {
     struct nccl_family *family = l->comm->family;
-    const char *what = name_of(l);
+    const char *what = launch_name(l);
     if (!l->group && !l->call.op.count && l->call.op.kind != COMM_BARRIER)
         return 0;
     (void)pthread_mutex_lock(&family->lock);
@@ -210,7 +210,7 @@ static void enqueue(void *argument)
 {
     struct launch *l = argument;
     if (l->handle && l->handle->note)
-        l->handle->note(l->handle, name_of(l));
+        l->handle->note(l->handle, launch_name(l));
     l->failed = enqueue_all(l) != 0;
 }
 
