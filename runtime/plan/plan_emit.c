@@ -195,7 +195,7 @@ int plan_emit(struct plan_builder *b, const struct schedule_op *op, int after)
 }
 
 void plan_emit_comm(struct plan_builder *b, const struct schedule_op *like, enum comm_kind kind,
-                   enum dtype dtype, int64_t count)
+                    enum dtype dtype, int64_t count)
 {
     struct schedule_op op = *like;
     op.comm.kind = kind;

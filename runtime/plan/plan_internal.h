@@ -230,7 +230,7 @@ static inline bool plan_narrow_gradients(const struct plan_builder *b)
 int plan_emit(struct plan_builder *b, const struct schedule_op *op, int after);
 /* like: stream, axis, group, micro, from, to and offsets; kind, dtype and count are filled in. */
 void plan_emit_comm(struct plan_builder *b, const struct schedule_op *like, enum comm_kind kind,
-                   enum dtype dtype, int64_t count);
+                    enum dtype dtype, int64_t count);
 
 /* plan_group.c */
 void plan_cut_groups(struct plan_builder *b);
