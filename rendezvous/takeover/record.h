@@ -32,7 +32,8 @@ static inline bool agent_incarnation_equal(struct agent_incarnation a, struct ag
 /* An agent as others reach it. */
 struct voter {
     struct agent_incarnation incarnation;
-    uint16_t port;                /* reserved by the agent; 0: unknown */
+    uint16_t port;                /* for votes, reserved by the agent; 0: unknown */
+    uint16_t server_port;         /* where it serves the job; 0: it does not, or unknown */
     char address[RECORD_ADDRESS]; /* numeric; "": unknown */
     char name[RECORD_NAME];
 };

@@ -50,7 +50,9 @@ extern "C" {
     X(TAKEOVER_SERVE, "SERVE", "serves the job")                                                             \
     X(TAKEOVER_FOLLOW, "FOLLOW", "is a member of the server that it follows")
 
+/* In the order of rendezvous.proto. */
 #define TAKEOVER_MESSAGES(X)                                                                                 \
+    X(TAKEOVER_WHO, "ASK", "where is the server? It is answered by MOVED")                                   \
     X(TAKEOVER_PREPARE, "PREPARE", "a candidate asks for a promise")                                         \
     X(TAKEOVER_PROMISE, "PROMISE", "a voter promises, and sends the record that it has accepted")            \
     X(TAKEOVER_ACCEPT, "ACCEPT", "a server proposes a record")                                               \

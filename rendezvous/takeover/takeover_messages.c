@@ -133,7 +133,7 @@ static void on_moved(struct takeover_work *w, const struct takeover_message *m)
 static bool is_sound(const struct takeover_message *m)
 {
     const struct world_record *known = m->known, *value = m->value;
-    const bool votes = m->kind != TAKEOVER_NACK && m->kind != TAKEOVER_MOVED;
+    const bool votes = m->kind != TAKEOVER_WHO && m->kind != TAKEOVER_NACK && m->kind != TAKEOVER_MOVED;
     if (voter_check(m->from, NULL) < 0 || (m->server && voter_check(m->server, NULL) < 0) ||
         (known->epoch && record_check(known, NULL) < 0))
         return false;
@@ -162,6 +162,9 @@ void takeover_receive(struct takeover *t, const struct takeover_message *m, stru
     (void)takeover_take_record(&w, m->known, NULL);
     takeover_heard(t, m->from->incarnation, now);
     switch (m->kind) {
+    case TAKEOVER_WHO:
+        answer_who_serves(&w, m->from);
+        break;
     case TAKEOVER_PREPARE:
         on_prepare(&w, m);
         break;

@@ -11,6 +11,7 @@
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
 #include "rendezvous/roster/roster.h"
+#include "rendezvous/takeover/takeover.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,6 +34,7 @@ enum wire_kind {
     WIRE_HANDOVER,
     WIRE_EVENT, /* World, Stop, Verdict or Refuse, by event.kind */
     WIRE_NOTE,
+    WIRE_VOTE,
 };
 const char *wire_kind_name(enum wire_kind kind);
 
@@ -40,6 +42,13 @@ const char *wire_kind_name(enum wire_kind kind);
 struct wire_texts {
     char job_id[MEMBERSHIP_NAME_LIMIT], agent_name[MEMBERSHIP_NAME_LIMIT], store_addr[MEMBERSHIP_NAME_LIMIT];
     char role[ROSTER_ROLE_LIMIT], program[MEMBERSHIP_PROGRAM_LIMIT];
+};
+
+/* A vote and, after wire_decode, what it points to. */
+struct wire_vote {
+    struct takeover_message message;
+    struct world_record known, value;
+    struct voter from, server;
 };
 
 /* Only the members that belong to kind are valid. Not to be copied after wire_decode: join points into
@@ -65,6 +74,7 @@ struct wire_message {
     struct wire_texts texts;
     struct worker_failure failure; /* REPORT of FAILED */
     struct membership_event event; /* EVENT */
+    struct wire_vote vote;         /* VOTE; to be sent, only vote.message is read */
 };
 
 /* Appends the frame to out. */

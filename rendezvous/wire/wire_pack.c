@@ -8,10 +8,23 @@
 
 const char *wire_kind_name(enum wire_kind kind)
 {
-    static const char *const names[] = {"JOIN",   "LEAVE", "DRAIN",    "REPORT", "BEAT",
-                                        "ACCEPT", "AGAIN", "HANDOVER", "EVENT",  "NOTE"};
+    static const char *const names[] = {"JOIN",  "LEAVE",    "DRAIN", "REPORT", "BEAT", "ACCEPT",
+                                        "AGAIN", "HANDOVER", "EVENT", "NOTE",   "VOTE"};
     return (unsigned)kind < sizeof names / sizeof names[0] ? names[kind] : "?";
 }
+
+struct record_parts {
+    Muster__Record record;
+    Muster__Ballot ballot;
+    Muster__Voter voter[RECORD_VOTERS], *voters[RECORD_VOTERS];
+};
+
+struct vote_parts {
+    Muster__Vote vote;
+    Muster__Voter from, server;
+    Muster__Ballot ballot, at;
+    struct record_parts known, value;
+};
 
 /* The message tree of one frame: every part that an envelope may point to, on the packer's stack. */
 struct parts {
@@ -33,6 +46,7 @@ struct parts {
         Muster__Stop stop;
         Muster__Verdict verdict;
         Muster__Refuse refuse;
+        struct vote_parts vote;
     } body;
 };
 
@@ -106,6 +120,62 @@ static void pack_brief(Muster__Brief *out, const struct failure_brief *brief)
     out->wall_ns = brief->wall_ns;
     out->host = pack_bytes(brief->host);
     out->excerpt = pack_bytes(brief->excerpt);
+}
+
+static Muster__Ballot *pack_ballot(Muster__Ballot *out, struct ballot ballot)
+{
+    muster__ballot__init(out);
+    out->number = ballot.number;
+    out->high = ballot.agent.high;
+    out->low = ballot.agent.low;
+    return out;
+}
+
+static Muster__Voter *pack_voter(Muster__Voter *out, const struct voter *voter)
+{
+    muster__voter__init(out);
+    out->incarnation_high = voter->incarnation.high;
+    out->incarnation_low = voter->incarnation.low;
+    out->name = (char *)voter->name;
+    out->address = (char *)voter->address;
+    out->port = voter->port;
+    out->server_port = voter->server_port;
+    return out;
+}
+
+static Muster__Record *pack_record(struct record_parts *parts, const struct world_record *record)
+{
+    Muster__Record *out = &parts->record;
+    muster__record__init(out);
+    out->epoch = record->epoch;
+    out->round = record->round;
+    out->revision = record->revision;
+    out->ballot = pack_ballot(&parts->ballot, record->ballot);
+    out->nodes = record->nodes;
+    out->restart_count = record->restart_count;
+    for (int i = 0; i < record->voter_count; i++)
+        parts->voters[i] = pack_voter(&parts->voter[i], &record->voters[i]);
+    out->voters = parts->voters;
+    out->n_voters = (size_t)record->voter_count;
+    return out;
+}
+
+static Muster__Vote *pack_vote(struct vote_parts *parts, const struct takeover_message *message)
+{
+    Muster__Vote *out = &parts->vote;
+    muster__vote__init(out);
+    out->kind = (Muster__VoteKind)(message->kind + 1); /* 0 is "none" on the wire */
+    out->from = pack_voter(&parts->from, message->from);
+    if (message->known->epoch)
+        out->known = pack_record(&parts->known, message->known);
+    out->ballot = pack_ballot(&parts->ballot, message->ballot);
+    if (message->value) {
+        out->at = pack_ballot(&parts->at, message->at);
+        out->value = pack_record(&parts->value, message->value);
+    }
+    if (message->server)
+        out->server = pack_voter(&parts->server, message->server);
+    return out;
 }
 
 static void pack_verdict(struct parts *parts, const struct membership_event *event)
@@ -288,6 +358,10 @@ static void pack(struct parts *parts, const struct wire_message *message)
         muster__note__init(envelope->note);
         envelope->body_case = MUSTER__ENVELOPE__BODY_NOTE;
         envelope->note->data = (ProtobufCBinaryData){message->note_length, (uint8_t *)message->note};
+        break;
+    case WIRE_VOTE:
+        envelope->vote = pack_vote(&parts->body.vote, &message->vote.message);
+        envelope->body_case = MUSTER__ENVELOPE__BODY_VOTE;
         break;
     case WIRE_EVENT:
         pack_event(parts, &message->event);

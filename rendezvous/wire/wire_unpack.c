@@ -120,6 +120,69 @@ static int take_brief(struct failure_brief *out, const Muster__Brief *in, struct
     return take_bytes(out->excerpt, sizeof out->excerpt, in->excerpt, err);
 }
 
+static struct ballot take_ballot(const Muster__Ballot *in)
+{
+    return in ? (struct ballot){in->number, {in->high, in->low}} : (struct ballot){0};
+}
+
+static int take_voter(struct voter *out, const Muster__Voter *in, struct muster_error *err)
+{
+    if (!in)
+        return error_set(err, MUSTER_E_PROTOCOL, "not a muster frame: the agent is missing");
+    *out = (struct voter){.incarnation = {in->incarnation_high, in->incarnation_low}};
+    if (in->port > UINT16_MAX || in->server_port > UINT16_MAX)
+        return error_set(err, MUSTER_E_PROTOCOL, "not a muster frame: a port above 65535");
+    out->port = (uint16_t)in->port;
+    out->server_port = (uint16_t)in->server_port;
+    /* Cut where they are too long, without an end, for the check. */
+    memcpy(out->name, in->name, strnlen(in->name, sizeof out->name));
+    memcpy(out->address, in->address, strnlen(in->address, sizeof out->address));
+    return voter_check(out, err);
+}
+
+static int take_record(struct world_record *out, const Muster__Record *in, struct muster_error *err)
+{
+    *out = (struct world_record){0};
+    if (!in)
+        return 0;
+    out->epoch = in->epoch;
+    out->round = in->round;
+    out->revision = in->revision;
+    out->ballot = take_ballot(in->ballot);
+    out->nodes = in->nodes;
+    out->restart_count = in->restart_count;
+    if (in->n_voters < 1 || in->n_voters > RECORD_VOTERS)
+        return error_set(err, MUSTER_E_PROTOCOL, "a world's record has %zu voters, not 1 to %d", in->n_voters,
+                         RECORD_VOTERS);
+    for (; (size_t)out->voter_count < in->n_voters; out->voter_count++)
+        if (take_voter(&out->voters[out->voter_count], in->voters[out->voter_count], err) < 0)
+            return -1;
+    return record_check(out, err);
+}
+
+static int take_vote(struct wire_vote *out, const Muster__Vote *in, struct muster_error *err)
+{
+    struct takeover_message *message = &out->message;
+    *message = (struct takeover_message){.from = &out->from, .known = &out->known};
+    if (in->kind < MUSTER__VOTE_KIND__VOTE_ASK || in->kind > MUSTER__VOTE_KIND__VOTE_MOVED)
+        return error_set(err, MUSTER_E_PROTOCOL, "not a muster frame: a vote of an unknown kind");
+    message->kind = (enum takeover_message_kind)((int)in->kind - 1);
+    message->ballot = take_ballot(in->ballot);
+    if (take_voter(&out->from, in->from, err) < 0 || take_record(&out->known, in->known, err) < 0)
+        return -1;
+    if (in->value) {
+        message->at = take_ballot(in->at);
+        message->value = &out->value;
+        if (take_record(&out->value, in->value, err) < 0)
+            return -1;
+    }
+    if (in->server) {
+        message->server = &out->server;
+        return take_voter(&out->server, in->server, err);
+    }
+    return 0;
+}
+
 static int take_join(struct wire_message *out, const Muster__Envelope *envelope, struct muster_error *err)
 {
     const Muster__Join *in = envelope->join;
@@ -291,6 +354,9 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
     case MUSTER__ENVELOPE__BODY_NOTE:
         out->kind = WIRE_NOTE;
         return 0;
+    case MUSTER__ENVELOPE__BODY_VOTE:
+        out->kind = WIRE_VOTE;
+        return take_vote(&out->vote, in->vote, err);
     case MUSTER__ENVELOPE__BODY_HANDOVER:
         out->kind = WIRE_HANDOVER;
         out->restart_count = in->handover->restart_count;

@@ -36,15 +36,26 @@ int main(int argc, char **argv)
                                                   .role_world_size = 4,
                                                   .master_addr = "host",
                                                   .master_port = 29501};
-    struct buffer frames[3] = {0};
+    static struct world_record record = {.epoch = 7, .round = 3, .nodes = 2, .voter_count = 2};
+    record.voters[0] = (struct voter){.incarnation = {1, 2}, .port = 7, .name = "a", .address = "10.0.0.1"};
+    record.voters[1] = (struct voter){.incarnation = {3, 4}, .port = 7, .name = "b"};
+    record.ballot = (struct ballot){2, {1, 2}};
+    static struct wire_message vote = {.kind = WIRE_VOTE};
+    vote.vote.message = (struct takeover_message){.kind = TAKEOVER_PROMISE,
+                                                  .from = &record.voters[1],
+                                                  .known = &record,
+                                                  .value = &record,
+                                                  .server = &record.voters[0]};
+    struct buffer frames[4] = {0};
     if (wire_encode(&message, &frames[0], NULL) < 0 || wire_encode(&beat, &frames[1], NULL) < 0 ||
-        wire_encode(&world, &frames[2], NULL) < 0)
+        wire_encode(&world, &frames[2], NULL) < 0 || wire_encode(&vote, &frames[3], NULL) < 0)
         return 1;
     const struct fuzz_seed seeds[] = {{frames[0].data, frames[0].length},
                                       {frames[1].data, frames[1].length},
-                                      {frames[2].data, frames[2].length}};
-    int result = fuzz_main(argc, argv, seeds, 3);
-    for (int i = 0; i < 3; i++)
+                                      {frames[2].data, frames[2].length},
+                                      {frames[3].data, frames[3].length}};
+    int result = fuzz_main(argc, argv, seeds, 4);
+    for (int i = 0; i < 4; i++)
         buffer_free(&frames[i]);
     return result;
 }
