@@ -7,7 +7,7 @@
 #include "rendezvous/client/client_internal.h"
 
 static const int64_t waiting_beat_ns = CLIENT_WAITING_BEAT_MS * NS_PER_MS;
-static const int64_t reconnect_ns = NS_PER_S; /* as the server waits for us */
+static const int64_t reconnect_ns = NS_PER_S; /* until the server is given up */
 
 bool client_send_now(struct client *client)
 {
@@ -188,9 +188,9 @@ int client_turn(struct client *client, struct instant now, struct muster_error *
 void client_broken(struct client *client, struct instant now)
 {
     client->gone_at = instant_min(client->gone_at, instant_add(now, reconnect_ns));
-    /* The server gives the member up a second after it detected that, unless it receives something on a
-     * new connection. */
-    client->send_at = instant_min(client->send_at, instant_add(now, reconnect_ns / 4));
+    /* The server gives the member up half a second after it detected that (a second in a static world),
+     * unless it receives something on a new connection. */
+    client->send_at = instant_min(client->send_at, instant_add(now, reconnect_ns / 8));
 }
 
 void client_connected(struct client *client, struct instant now)

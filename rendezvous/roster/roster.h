@@ -54,8 +54,8 @@
  *   - A node that dies with a worker cannot report STOPPED: the round waits for it until it is lost, and its
  *     loss is a cause of the same failure and costs no restart of its own.
  *   - A node that dies later, between STOPPED and the next world, or right after that, is a failure of the
- *     next round. No wait below lost_after_ns and the time to reconnect, 1 s, would notice it before; and
- *     the restart after that failure, which is the second in a row, is held back.
+ *     next round. No wait below lost_after_ns and the time to reconnect, 0.5 to 1 s, would notice it before;
+ * and the restart after that failure, which is the second in a row, is held back.
  *
  * The state is soft: a restarted server has none, and the agents register theirs with it. As a rule its
  * own workers were lost with it: it stops that round and forms the next one, at the cost of a restart.

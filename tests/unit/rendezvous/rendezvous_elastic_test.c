@@ -305,6 +305,18 @@ static void a_lost_node_costs_one_and_ranks_stay(void **state)
     assert_int_equal(f->world[1].group_rank, 2);
 }
 
+static void a_broken_connection_is_given_half_a_second(void **state)
+{
+    struct fixture *f = *state;
+    three_run(f);
+    event_of(f, 1, (struct roster_event){.kind = ROSTER_DISCONNECT});
+    pass(f, 0.49, all + 1, 1);
+    assert_int_equal(roster_state(f->roster), JOB_RUNNING);
+    assert_int_equal(roster_deadline(f->roster).ns, f->now.ns + 10 * NS_PER_MS);
+    pass(f, 0.01, all + 1, 1);
+    expect_state(f, "STOPPING round 0 restarts 0/2: 0=STOPPING 2=STOPPING");
+}
+
 static void newcomers_are_gathered_and_rate_limited(void **state)
 {
     struct fixture *f = *state;
@@ -753,6 +765,7 @@ int main(void)
         TEST(the_most_form_at_once_and_one_more_is_a_spare),
         TEST(a_wanted_rank_is_honoured_where_it_is_free),
         TEST(a_lost_node_costs_one_and_ranks_stay),
+        TEST(a_broken_connection_is_given_half_a_second),
         TEST(newcomers_are_gathered_and_rate_limited),
         TEST(a_drain_lets_all_save_and_costs_nothing),
         TEST(a_spare_takes_over),
