@@ -87,6 +87,8 @@ static void fill_slot(struct roster_work *w, struct roster_member *member)
     member->incarnation = join->incarnation;
     member->local_world_size = join->local_world_size;
     member->store_port = join->store_port;
+    member->vote_port = join->vote_port;
+    (void)snprintf(member->vote_addr, sizeof member->vote_addr, "%s", join->vote_addr ? join->vote_addr : "");
     member->held = join->held;
     member->local = join->local;
     member->draining = member->verdict_sent = false;
@@ -339,6 +341,12 @@ static void give_up_forming(struct roster_work *w)
     struct roster *roster = w->roster;
     char missing[MUSTER_ERROR_TEXT - 120] = "";
     double seconds = (double)roster->join_timeout_ns / NS_PER_S;
+    if (roster->proposed) {
+        roster_give_verdict(w, EXIT_CODE_NODE, false,
+                            "no majority of the last round's voters answered within %.4g s (--join-timeout)",
+                            seconds);
+        return;
+    }
     if (roster->elastic) {
         roster_join_describe_refused(roster, missing, sizeof missing);
         roster_give_verdict(w, EXIT_CODE_NODE, false,
@@ -408,22 +416,24 @@ static int on_tick_finishing(struct roster_work *w)
 /* -- the table
  * ---------------------------------------------------------------------------------------------------- */
 
-/* Columns: JOIN, LEAVE, DRAIN, REPORT, BEAT, DISCONNECT, TICK. */
+/* Columns: JOIN, LEAVE, DRAIN, REPORT, BEAT, DISCONNECT, TICK, CHOSEN. */
 static int (*const step_table[JOB_STATE_COUNT][ROSTER_EVENT_COUNT])(struct roster_work *) = {
     [JOB_FORMING] = {on_join, on_leave_forming, on_drain, roster_on_report, on_beat, on_disconnect,
-                     on_tick_forming},
-    [JOB_STARTING] = {on_join, on_leave_running, on_drain, roster_on_report, on_beat, on_disconnect, on_tick},
-    [JOB_RUNNING] = {on_join, on_leave_running, on_drain, roster_on_report, on_beat, on_disconnect, on_tick},
+                     on_tick_forming, roster_on_chosen},
+    [JOB_STARTING] = {on_join, on_leave_running, on_drain, roster_on_report, on_beat, on_disconnect, on_tick,
+                      roster_on_chosen_late},
+    [JOB_RUNNING] = {on_join, on_leave_running, on_drain, roster_on_report, on_beat, on_disconnect, on_tick,
+                     roster_on_chosen_late},
     [JOB_STOPPING] = {on_join, on_leave_stopping, on_drain, roster_on_report, on_beat, on_disconnect,
-                      on_tick_stopping},
+                      on_tick_stopping, roster_on_chosen_late},
     [JOB_DEPARTED] = {on_join_departed, on_leave_finishing, on_drain, roster_on_report_late, on_beat,
-                      on_disconnect, on_tick},
+                      on_disconnect, on_tick, roster_on_chosen_late},
     [JOB_FINISHING] = {on_join_late, on_leave_finishing, on_drain, roster_on_report_late, on_beat,
-                       on_disconnect, on_tick_finishing},
+                       on_disconnect, on_tick_finishing, roster_on_chosen_late},
     [JOB_FINISHED] = {on_join_late, on_leave_finishing, on_drain, roster_on_report_late, on_beat,
-                      on_disconnect, on_tick_finishing},
+                      on_disconnect, on_tick_finishing, roster_on_chosen_late},
     [JOB_FAILED] = {on_join_late, on_leave_finishing, on_drain, roster_on_report_late, on_beat, on_disconnect,
-                    on_tick_finishing},
+                    on_tick_finishing, roster_on_chosen_late},
 };
 
 static bool holds_slot(const struct roster *roster, const struct roster_event *event)
@@ -459,11 +469,12 @@ int roster_step(struct roster *roster, const struct roster_event *event, struct 
     out->count = 0;
     if ((unsigned)event->kind >= ROSTER_EVENT_COUNT)
         return error_set(err, MUSTER_E_INVALID, "event %d is not known", (int)event->kind);
-    if (event->kind != ROSTER_TICK && !event->session)
+    const bool own = event->kind == ROSTER_TICK || event->kind == ROSTER_CHOSEN;
+    if (!own && !event->session)
         return error_set(err, MUSTER_E_INVALID, "%s without a session", roster_event_name(event->kind));
     if (event->kind == ROSTER_JOIN && !event->join)
         return error_set(err, MUSTER_E_INVALID, "JOIN without an identity");
-    if (event->kind != ROSTER_JOIN && event->kind != ROSTER_TICK) {
+    if (event->kind != ROSTER_JOIN && !own) {
         if (!holds_slot(roster, event)) {
             if (event->kind == ROSTER_BEAT || event->kind == ROSTER_REPORT)
                 roster_act(&w, ROSTER_AGAIN, event->session, -1, NULL);

@@ -44,6 +44,10 @@
  * seen another server of the job, which leaves no member for another world unless there are more agents
  * than that.
  *
+ * If the job votes about its worlds (options.votes), a world that is ready is proposed: its members and ranks
+ * are fixed, and the roster stays FORMING until CHOSEN. If a member has gone by then, the round has no world,
+ * and the next round is proposed. A proposal cannot be withdrawn: the voters may choose it at any time.
+ *
  * A restart needs no time for the failed round to settle, so the first failure in a row is restarted at once
  * (roster_backoff_ns) in worlds of one node and of several. The next world forms when every member has
  * reported STOPPED, has left, or is lost: until then the round is STOPPING, however long that takes.
@@ -124,7 +128,8 @@ enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
     X(ROSTER_REPORT, "REPORT", "an agent's workers started, failed, finished or stopped")                    \
     X(ROSTER_BEAT, "BEAT", "an agent's loop is alive")                                                       \
     X(ROSTER_DISCONNECT, "DISCONNECT", "the transport lost the session")                                     \
-    X(ROSTER_TICK, "TICK", "time has passed (roster_deadline)")
+    X(ROSTER_TICK, "TICK", "time has passed (roster_deadline)")                                              \
+    X(ROSTER_CHOSEN, "CHOSEN", "the voters have chosen the record of the proposed world")
 
 #define ROSTER_ACTIONS(X)                                                                                    \
     X(ROSTER_ACCEPT, "ACCEPT", "the session holds slot `member`")                                            \
@@ -133,7 +138,8 @@ enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
     X(ROSTER_SEND_VERDICT, "VERDICT", "the job is over")                                                     \
     X(ROSTER_REFUSE, "REFUSE", "the session is refused, with the reason; the transport forgets it")          \
     X(ROSTER_AGAIN, "AGAIN", "the session is unknown: register again")                                       \
-    X(ROSTER_HANDOVER, "HANDOVER", "the server leaves without a loss: wait for the next one")
+    X(ROSTER_HANDOVER, "HANDOVER", "the server leaves without a loss: wait for the next one")                \
+    X(ROSTER_PROPOSE, "PROPOSE", "to the hosting agent: ask the voters for this world (roster_fill_record)")
 
 #define ROSTER_ENUM(symbol, name, meaning) symbol,
 enum roster_job_state { ROSTER_JOB_STATES(ROSTER_ENUM) JOB_STATE_COUNT };
@@ -166,6 +172,7 @@ struct roster_options {
     uint64_t jitter;                    /* random */
     int64_t lost_after_ns;              /* silence after which a node is lost; 0: 2.5 s */
     int64_t stop_timeout_ns;            /* bound on STOP -> STOPPED; more than the agents' grace; 0: 60 s */
+    bool votes;                         /* a world is proposed first, and sent out when it is chosen */
     int64_t exit_barrier_ns;            /* bound on the wait for others to leave; 0: 300 s */
 };
 
@@ -184,6 +191,8 @@ struct roster_join {
     const char *program; /* its name, for display; NULL: "" */
     const char *store_addr;
     uint16_t store_port;
+    const char *vote_addr; /* where it takes part in votes, numeric; NULL: unknown */
+    uint16_t vote_port;
     bool local; /* set by the transport, never read from the wire: the agent that hosts this roster */
     struct world_id held; /* the world of its present workers; 0,0: none */
     bool held_done;       /* they have all exited 0 */
@@ -198,8 +207,8 @@ struct roster_join {
 
 struct roster_event {
     enum roster_event_kind kind;
-    uint64_t session;               /* all but TICK; not 0 */
-    int member;                     /* the slot that ACCEPT gave to the session; all but JOIN and TICK */
+    uint64_t session;               /* all but TICK and CHOSEN; not 0 */
+    int member;                     /* the slot that ACCEPT gave to the session; all but JOIN, TICK, CHOSEN */
     const struct roster_join *join; /* JOIN */
     struct {                        /* REPORT */
         struct world_id id;
@@ -248,6 +257,10 @@ struct instant roster_deadline(const struct roster *roster);
 /* Fills the event of a WORLD, STOP, VERDICT or REFUSE action (before the next step). */
 void roster_fill_event(const struct roster *roster, const struct roster_action *action,
                        struct membership_event *event);
+
+/* After PROPOSE: the record of the proposed world, without epoch, round and ballot. Its voters are spread
+ * over the ranks; with two nodes the first spare is the third voter. */
+void roster_fill_record(const struct roster *roster, struct world_record *record);
 
 /* The hosting agent's store is at this port now. Right after the step that formed a world, before its actions
  * are carried out: it is that world's. */

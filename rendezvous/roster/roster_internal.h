@@ -17,6 +17,7 @@ struct roster_member {
     enum roster_member_state state;
     bool local;
     bool verdict_sent;    /* only used in LEAVING */
+    bool proposed;        /* a member of the world that the voters decide about */
     bool draining;        /* leaves when its workers have ended */
     bool was_done;        /* STOPPING: there was nothing left to stop */
     struct world_id held; /* the world of its workers, or of a STOPPED still due; 0,0: none */
@@ -34,7 +35,8 @@ struct roster_member {
     uint32_t round;         /* round of that world */
     int local_world_size;
     int rank_base, role_rank_base, role_world_size; /* in the current round */
-    uint16_t store_port;
+    uint16_t store_port, vote_port;
+    char vote_addr[RECORD_ADDRESS];
     char name[MEMBERSHIP_NAME_LIMIT]; /* name of the last agent in this slot; "" if there was none */
     char role[ROSTER_ROLE_LIMIT];
     uint64_t command;
@@ -81,6 +83,8 @@ struct roster {
     struct instant state_deadline; /* FORMING: join; STOPPING: stop; FINISHING: exit barrier; else never */
     struct instant loss_check;     /* no member can be lost before */
     /* an elastic world's changes */
+    bool votes;                    /* options */
+    bool proposed;                 /* FORMING: the voters decide about the world of by_rank */
     bool regrouping;               /* FORMING: after a stop, so without a last call if min_nodes are left */
     struct instant last_call;      /* FORMING: when it ends; never if min_nodes have not joined */
     struct instant regroup;        /* RUNNING: when new nodes change the world; never without new nodes */
@@ -169,6 +173,15 @@ void roster_end_job(struct roster_work *w);
 void roster_depart(struct roster_work *w);
 /* All due transitions of the job. Every handler that changed a member ends in it. */
 void roster_settle(struct roster_work *w);
+
+/* Sends out the world of by_rank. */
+void roster_form_world(struct roster_work *w);
+
+/* --- roster_vote.c --- */
+
+int roster_on_chosen(struct roster_work *w);
+/* There is no proposal any more. */
+int roster_on_chosen_late(struct roster_work *w);
 
 /* --- roster_report.c --- */
 

@@ -46,7 +46,7 @@ void roster_vacate(struct roster *roster, struct roster_member *member, enum ros
         roster->local_slot = -1;
         roster->host_left = true;
     }
-    member->local = member->draining = false;
+    member->local = member->draining = member->proposed = false;
     member->held = (struct world_id){0};
     member->session = 0;
     roster_set_state(roster, member, state);
@@ -267,11 +267,9 @@ static void begin_world(struct roster_work *w)
     }
 }
 
-static void form_world(struct roster_work *w)
+void roster_form_world(struct roster_work *w)
 {
     struct roster *roster = w->roster;
-    if (roster->elastic)
-        roster->world_nodes = roster_elastic_choose(roster);
     begin_world(w);
     roster->dead = false;
     roster->refused_count = 0;
@@ -283,6 +281,17 @@ static void form_world(struct roster_work *w)
         roster_set_state(roster, member, MEMBER_ASSIGNED);
         roster_act(w, ROSTER_SEND_WORLD, member->session, slot, NULL);
     }
+}
+
+/* The voters decide about the world of by_rank. */
+static void propose_world(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    roster->proposed = true;
+    roster->last_call = INSTANT_NEVER;
+    for (int rank = 0; rank < roster->world_nodes; rank++)
+        roster->members[roster->by_rank[rank]].proposed = true;
+    roster_act(w, ROSTER_PROPOSE, roster->members[roster->local_slot].session, roster->local_slot, NULL);
 }
 
 /* The former and the present serving agent have nothing left to do. */
@@ -411,7 +420,7 @@ static bool host_goes(const struct roster *roster)
 static bool is_ready(struct roster_work *w)
 {
     struct roster *roster = w->roster;
-    if (roster->hold_until.ns != INSTANT_NEVER.ns)
+    if (roster->hold_until.ns != INSTANT_NEVER.ns || (roster->votes && roster->local_slot < 0))
         return false;
     if (host_goes(roster)) {
         roster->last_call = INSTANT_NEVER;
@@ -428,10 +437,18 @@ static bool settle_once(struct roster_work *w)
     enum roster_job_state before = roster->state;
     switch (roster->state) {
     case JOB_FORMING:
+        if (roster->proposed)
+            break;
         if (count[MEMBER_KEEPS])
             return roster_return_settle(w);
-        if (is_ready(w))
-            form_world(w);
+        if (!is_ready(w))
+            break;
+        if (roster->elastic)
+            roster->world_nodes = roster_elastic_choose(roster);
+        if (roster->votes)
+            propose_world(w);
+        else
+            roster_form_world(w);
         break;
     case JOB_STARTING:
     case JOB_RUNNING:

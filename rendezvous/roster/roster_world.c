@@ -100,6 +100,7 @@ static void take_options(struct roster *roster, const struct roster_options *opt
     roster->join_timeout_ns = options->join_timeout_ns;
     roster->lost_after_ns = or_default(options->lost_after_ns, 2500 * NS_PER_MS);
     roster->stop_timeout_ns = or_default(options->stop_timeout_ns, 60 * NS_PER_S);
+    roster->votes = options->votes;
     roster->exit_barrier_ns = or_default(options->exit_barrier_ns, 300 * NS_PER_S);
     roster->restart_count = options->restart_count;
     roster->backoff_ns = options->backoff_ns;
@@ -296,7 +297,10 @@ void roster_describe_progress(const struct roster *roster, char *out, size_t siz
         return;
     }
     int present = roster->count[MEMBER_JOINED];
-    if (!roster->elastic) {
+    if (roster->proposed) {
+        (void)text_append(out, size, "%d nodes; waiting for a majority of the last round's voters",
+                          roster->world_nodes);
+    } else if (!roster->elastic) {
         (void)text_append(out, size, "%d of %d nodes", present, roster->slot_count);
         if (roster->count[MEMBER_EMPTY] > 0) {
             (void)text_append(out, size, ", ");
