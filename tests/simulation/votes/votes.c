@@ -7,8 +7,12 @@
 #include "proto/base/mem.h"
 #include "tests/simulation/votes/votes_internal.h"
 
-/* After the last fault a world runs within this time, if one can. */
-static const int64_t patience_ns = 10 * NS_PER_S;
+/* After the last fault a world runs within this time, if one can: 10 s, and two round trips of the slowest
+ * messages (a round trip takes up to 1 s in some schedules). */
+static int64_t patience_ns(const struct votes_job *job)
+{
+    return 10 * NS_PER_S + 4 * job->schedule->delay_ms * NS_PER_MS;
+}
 
 static void kill_node(struct votes_job *job, int node, int64_t for_ms)
 {
@@ -180,7 +184,7 @@ void votes_run(const struct votes_schedule *schedule, bool trace, struct votes_o
         votes_push(&job, &fault);
     }
     while (!outcome->broken && !job.ended && votes_pop(&job, &happening)) {
-        if (job.calm && happening.at - job.calm_at > patience_ns)
+        if (job.calm && happening.at - job.calm_at > patience_ns(&job))
             break;
         play(&job, &happening);
     }

@@ -3,8 +3,8 @@
  *
  * Invariants: a record is chosen by a majority of the voters of the round before, as they were started then;
  * a round has one record; at most one world trains at any instant, where a world needs more than half of the
- * agents; and after the faults a world runs again within 10 s, if a majority of its voters and enough agents
- * are there.
+ * agents; and after the faults a world runs again within 10 s and two round trips, if a majority of its
+ * voters and enough agents are there.
  *
  * A job begins again at its endpoint if its endpoint's agent and as many others as a world needs are started
  * again while all that know the job are cut off. Where half of the agents suffice for a world, the two may
