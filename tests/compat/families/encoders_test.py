@@ -9,9 +9,8 @@ import pathlib
 import sys
 import tempfile
 
-import safetensors.torch
-
 from encoders import CLASSES, ENCODERS, FLOAT32, config_of, logits_of, make, save, texts_of, torch, transformers, types_of
+from families import safetensors
 from families_test import BOUNDS, EVERYWHERE, ONCE, STEPS, TRAINED, run
 from model_against_torch import BUILD, Comparison, Variant, adam, ours, reference
 
