@@ -13,9 +13,9 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/exit_code.h"
-#include "runtime/nccl/describe/description_json.h"
 #include "runtime/nccl/describe/topology.h"
 #include "runtime/nccl/doctor/doctor.h"
+#include "runtime/nccl/files/description_json.h"
 
 enum { DESCRIPTION_FILE_LIMIT = 16 << 20 };
 enum output { OUTPUT_TEXT, OUTPUT_JSON };

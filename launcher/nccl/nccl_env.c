@@ -15,8 +15,8 @@
 #include "proto/base/io.h"
 #include "proto/base/text_list.h"
 #include "proto/env_names.h"
-#include "runtime/nccl/describe/description_json.h"
 #include "runtime/nccl/doctor/doctor.h"
+#include "runtime/nccl/files/description_json.h"
 #include "runtime/nccl/read/reader.h"
 
 enum { FILE_LIMIT = 4 << 20 };

@@ -11,7 +11,7 @@
 #include "launcher/host/machine.h"
 #include "proto/base/log.h"
 #include "runtime/nccl/decide/decide.h"
-#include "runtime/nccl/decide/policy.h"
+#include "runtime/nccl/files/policy_read.h"
 
 struct nccl_env {
     bool looked;   /* machine was read; else there are no decisions */

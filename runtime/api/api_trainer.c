@@ -81,6 +81,7 @@ int api_prepare(struct muster_trainer *t, struct muster_model *model, const char
 void api_release(struct muster_trainer *t)
 {
     checkpoint_kept_free(&t->kept);
+    mem_free(take_pointer(&t->nccl_lines));
     hook_destroy(t->hook); /* no checkpoint is on its way */
     trainer_destroy(t->trainer);
     train_config_free(&t->config);
@@ -186,6 +187,7 @@ static int open_trainer(struct muster_trainer *t, struct muster_world *world, st
     int failed = prepare(t, world, model, settings, &options, address, e);
     if (muster_world_agree(world, failed, e) < 0 || api_device_choose(t, world, &options, e) < 0)
         return -1;
+    api_nccl_environment(t, &options);
     t->trainer = trainer_create(&t->model, &options, e);
     return t->trainer ? 0 : -1;
 }

@@ -56,6 +56,7 @@ struct muster_trainer {
     enum kernels_products products; /* of this rank */
     const char *products_not;       /* why products of training.dtype: bf16 are fp32; NULL: they are not */
     struct comm_chosen comm;
+    char *nccl_lines; /* api_nccl_environment's; owned; NULL: nothing to report */
     int rank, world_size, threads;
     char *folder; /* folder of Hugging Face that was loaded last; NULL: none */
     enum dtype
@@ -126,6 +127,12 @@ int api_device_find(const struct muster_trainer *trainer, int local_rank, struct
  * error names the rank and its missing device. */
 int api_device_choose(struct muster_trainer *trainer, struct muster_world *world,
                       struct trainer_options *options, struct muster_error *err);
+
+/* ---- api_nccl.c ---- */
+
+/* Under another launcher than muster's: sets NCCL's variables that are not set, before the first
+ * communicator. A machine that cannot be read is a line of muster_trainer_nccl, and no failure. */
+void api_nccl_environment(struct muster_trainer *trainer, const struct trainer_options *options);
 
 /* ---- api_saving.c: checkpoints that are being written ---- */
 

@@ -268,6 +268,10 @@ MUSTER_API const char *muster_trainer_comm(const struct muster_trainer *trainer,
  * training.dtype: bf16 multiplies in fp32 on this CPU; NULL: it does not, or was not asked for. */
 MUSTER_API const char *muster_trainer_products(const struct muster_trainer *trainer, const char **library,
                                                const char **passed_over);
+/* Under another launcher than muster's the trainer itself sets NCCL's variables that are not set, by the
+ * rules of `muster env`, before the first communicator; MUSTER_NCCL_TUNE=off leaves them alone. One line a
+ * variable or warning, with its reason; NULL: none. */
+MUSTER_API const char *muster_trainer_nccl(const struct muster_trainer *trainer);
 /* Seconds that a step takes at the least on this rank: its matrix products and the traffic of optimizer and
  * copies, at rates that are measured now for about 0.5 s, best on all ranks at once; 0 where no layer
  * multiplies, and on GPUs, which are not measured. */

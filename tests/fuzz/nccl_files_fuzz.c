@@ -6,8 +6,8 @@
 #include "proto/base/buffer.h"
 #include "proto/base/mem.h"
 #include "runtime/nccl/decide/decide.h"
-#include "runtime/nccl/decide/policy.h"
-#include "runtime/nccl/describe/description_json.h"
+#include "runtime/nccl/files/description_json.h"
+#include "runtime/nccl/files/policy_read.h"
 #include "tests/fuzz/random_main.h"
 
 static void check(bool holds)

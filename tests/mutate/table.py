@@ -48,7 +48,7 @@ TABLE = (
     (("runtime/plan/mesh.c", "runtime/plan/model.c", "runtime/plan/plan.c", "runtime/plan/plan_access.c", "runtime/plan/plan_edge.c",
       "runtime/plan/plan_emit.c", "runtime/plan/plan_gather.c", "runtime/plan/plan_group.c", "runtime/plan/plan_memory.c",
       "runtime/plan/plan_options.c", "runtime/plan/plan_reduce.c", "runtime/plan/plan_schedule.c", "runtime/plan/plan_steps.c", "runtime/plan/plan_update.c"), PLAN),
-    (("runtime/nccl/decide/decide*.c", "runtime/nccl/decide/policy.c"), DECIDE),
+    (("runtime/nccl/decide/decide*.c", "runtime/nccl/decide/policy.c", "runtime/nccl/files/policy_read.c"), DECIDE),
     (("runtime/nccl/describe/pci.c", "runtime/nccl/describe/topology.c"), ("nccl_pci_test", "nccl_topology_test", "nccl_random_test")),
     (("runtime/train/lr.c",), ("train_lr_test",)),
     (("proto/base/knob.c", "proto/base/knob_args.c", "proto/base/text.c", "proto/base/text_list.c", "proto/base/buffer.c"),

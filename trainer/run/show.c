@@ -102,6 +102,8 @@ static int open_show(struct run *run, struct muster_error *err)
     const char *comm = muster_trainer_comm(run->trainer, &passed_over);
     if (passed_over)
         printf("comm: %s, as %s\n", comm, passed_over);
+    if (muster_trainer_nccl(run->trainer))
+        printf("%s", muster_trainer_nccl(run->trainer));
     show_opened(run);
     if (state.dropout > 0)
         printf("model.path's config.json has a dropout of %g, which is not applied\n", state.dropout);

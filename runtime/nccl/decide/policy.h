@@ -1,5 +1,5 @@
-/* policy.h - a cluster operator's additions to, pins in and bans from NCCL's environment, read from a YAML
- * file.
+/* policy.h - a cluster operator's additions to, pins in and bans from NCCL's environment, as decide.h uses
+ * them; policy_read.h of runtime/nccl/files reads them from a YAML file.
  *
  *   version: 1
  *   rules:
@@ -40,11 +40,6 @@ struct policy {
     void *tree; /* owns the texts */
 };
 
-/* name is the file's in errors, which have line and column and the nearest known key. out needs no
- * initialisation and is zeroed on failure. */
-int policy_parse(const char *name, const char *text, size_t length, struct policy *out,
-                 struct muster_error *err);
-void policy_free(struct policy *policy);
 /* Whether the entry's conditions hold on this machine. */
 bool policy_applies(const struct policy_entry *entry, const struct description *description);
 /* The entry that decides about a variable: the first pin that applies, else the first add (NULL: none); of

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "proto/base/mem.h"
-#include "runtime/nccl/describe/description_internal.h"
+#include "runtime/nccl/describe/description_table.h"
 
 static void free_lists(const struct description_field *fields, size_t count, void *record)
 {

@@ -1,5 +1,5 @@
 /* description_table.c - every field of a description: its name in JSON, its type, and its "unknown" value. */
-#include "runtime/nccl/describe/description_internal.h"
+#include "runtime/nccl/describe/description_table.h"
 
 #define TEXT(record, member)                                                                                 \
     {                                                                                                        \

@@ -13,7 +13,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
-#include "runtime/nccl/describe/description_internal.h"
+#include "runtime/nccl/describe/description_table.h"
 #include "runtime/nccl/describe/pci.h"
 #include "runtime/nccl/read/reader_internal.h"
 

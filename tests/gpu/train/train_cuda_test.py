@@ -548,6 +548,35 @@ class Nccl(Cuda):
             for ranks in 2, 4:
                 self.four_layers(ranks, ("FULL_SHARD", "SHARD_GRAD_OP") + (("HYBRID_SHARD",) if ranks == 4 else ()), self.types)
 
+    def alone(self, ranks=2, **environment):
+        """Under another launcher: the variables of torchrun, and no store of an agent's."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "NCCL_"))}
+        variables.update({"MUSTER_CUDA_MODULE": str(FAKES / "libmuster_cuda.so"), "LD_LIBRARY_PATH": str(FAKES), "OMP_NUM_THREADS": "1", "FAKE_CUDA_DEVICES": str(ranks),
+                          "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), **environment})
+        started = [subprocess.Popen([str(TRAIN), str(self.path / "config.yaml"), "--device=cuda", "--comm=nccl", "--set", f"logging.dir={self.path / 'logs'}"], text=True, cwd=self.path,
+                                    env={**variables, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for rank in range(ranks)]
+        outputs = [process.communicate(timeout=LIMIT)[0] for process in started]
+        self.assertEqual([process.returncode for process in started], [0] * ranks, outputs)
+        return outputs
+
+    def test_its_variables_are_decided_without_our_launcher(self):
+        shown = {"FAKE_NCCL_SHOW": "NCCL_DEBUG"}  # set on every machine
+        outputs = self.alone(**shown)
+        self.assertEqual(outputs[0].count("NCCL: NCCL_DEBUG=WARN: "), 1, outputs[0])
+        self.assertNotIn("NCCL: NCCL_DEBUG=WARN: ", outputs[1])  # rank 0 prints
+        for output in outputs:
+            self.assertIn("fake NCCL: NCCL_DEBUG is WARN", output)
+            self.assertNotIn("GLOO", output)
+        for environment, value in (({"NCCL_DEBUG": "INFO"}, "INFO"), ({"MUSTER_NCCL_TUNE": "off"}, "not set"), ({"MUSTER_ROUND": "0"}, "not set")):
+            with self.subTest(value, **environment):
+                outputs = self.alone(**shown, **environment)
+                self.assertNotRegex(outputs[0], r"(?m)^NCCL: ")
+                self.assertIn(f"fake NCCL: NCCL_DEBUG is {value}", outputs[1])
+        self.assertIn("NCCL: warning: MUSTER_NCCL_POLICY=site.yaml is not read, as only muster run reads it", self.alone(MUSTER_NCCL_POLICY="site.yaml")[0])
+
     def test_one_communicator_for_all_streams(self):
         for ranks, sets, made in (2, (), 1), (4, ("training.strategy=HYBRID_SHARD", "training.replicas=2"), 3):
             self.learns(*sets, ranks=ranks, FAKE_CUDA_COUNT=self.path / "count-%r")

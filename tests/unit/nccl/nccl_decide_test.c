@@ -14,7 +14,7 @@
 #include "proto/base/mem.h"
 #include "runtime/nccl/decide/decide.h"
 #include "runtime/nccl/decide/policy.h"
-#include "runtime/nccl/describe/description_json.h"
+#include "runtime/nccl/files/description_json.h"
 
 enum { MACHINES_LEAST = 25, COLUMNS = 120 };
 

@@ -7,8 +7,8 @@
 #include "proto/base/buffer.h"
 #include "proto/base/mem.h"
 #include "runtime/nccl/describe/description.h"
-#include "runtime/nccl/describe/description_internal.h"
-#include "runtime/nccl/describe/description_json.h"
+#include "runtime/nccl/describe/description_table.h"
+#include "runtime/nccl/files/description_json.h"
 
 static int read_text(const char *text, struct description *out, struct muster_error *err)
 {

@@ -7,8 +7,8 @@
 
 #include "proto/base/buffer.h"
 #include "proto/base/guard.h"
-#include "runtime/nccl/describe/description_json.h"
 #include "runtime/nccl/doctor/doctor.h"
+#include "runtime/nccl/files/description_json.h"
 
 /* Two GPUs, one network, room everywhere. A field of the host that a case gives anew is left out of this. */
 static const char host_is_well[] =

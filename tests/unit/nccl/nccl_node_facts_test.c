@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "proto/base/buffer.h"
-#include "runtime/nccl/describe/description_json.h"
 #include "runtime/nccl/doctor/node_facts.h"
+#include "runtime/nccl/files/description_json.h"
 
 static struct node_facts usual(int number)
 {

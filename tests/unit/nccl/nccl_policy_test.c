@@ -9,8 +9,8 @@
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "runtime/nccl/decide/decide.h"
-#include "runtime/nccl/decide/policy.h"
-#include "runtime/nccl/describe/description_json.h"
+#include "runtime/nccl/files/description_json.h"
+#include "runtime/nccl/files/policy_read.h"
 #include "tests/support/faults.h"
 
 static struct policy parse(const char *text)

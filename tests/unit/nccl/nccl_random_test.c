@@ -14,8 +14,8 @@
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
 #include "runtime/nccl/decide/decide.h"
-#include "runtime/nccl/decide/policy.h"
 #include "runtime/nccl/describe/topology.h"
+#include "runtime/nccl/files/policy_read.h"
 
 enum { MACHINES = 20000, KEPT = 1500, LIST = 6 };
 

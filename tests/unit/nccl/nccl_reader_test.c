@@ -13,7 +13,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
-#include "runtime/nccl/describe/description_json.h"
+#include "runtime/nccl/files/description_json.h"
 #include "runtime/nccl/read/reader.h"
 #include "tests/support/folder.h"
 

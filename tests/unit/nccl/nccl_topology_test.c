@@ -9,8 +9,8 @@
 
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
-#include "runtime/nccl/describe/description_json.h"
 #include "runtime/nccl/describe/topology.h"
+#include "runtime/nccl/files/description_json.h"
 
 enum { FILE_LIMIT = 1 << 20 };
 

@@ -7,7 +7,7 @@
 
 #include "proto/base/buffer.h"
 #include "runtime/nccl/decide/decide.h"
-#include "runtime/nccl/describe/description_json.h"
+#include "runtime/nccl/files/description_json.h"
 
 /* Two nodes of eight H100 with RDMA, where most of these variables matter. */
 static const char machine_text[] =

@@ -1,5 +1,5 @@
 /* description_json.c - see description_json.h; description_table.c has the fields. */
-#include "runtime/nccl/describe/description_json.h"
+#include "runtime/nccl/files/description_json.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
 #include "proto/tree/tree.h"
-#include "runtime/nccl/describe/description_internal.h"
+#include "runtime/nccl/describe/description_table.h"
 
 /* --- writing --- */
 

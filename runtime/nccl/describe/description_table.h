@@ -1,7 +1,7 @@
-/* description_internal.h - the fields of a description as a table, used by its JSON form and by init and
+/* description_table.h - the fields of a description as a table, used by its JSON form and by init and
  * free. */
-#ifndef MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_INTERNAL_H
-#define MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_INTERNAL_H
+#ifndef MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_TABLE_H
+#define MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_TABLE_H
 
 #include <stddef.h>
 

@@ -3,8 +3,8 @@
  *
  * Fields whose value is "unknown" are left out; a field that is left out is unknown. A field that does not
  * exist is an error that names the nearest one, so that a typing error in a fixture is always reported. */
-#ifndef MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_JSON_H
-#define MUSTER_RUNTIME_NCCL_DESCRIBE_DESCRIPTION_JSON_H
+#ifndef MUSTER_RUNTIME_NCCL_FILES_DESCRIPTION_JSON_H
+#define MUSTER_RUNTIME_NCCL_FILES_DESCRIPTION_JSON_H
 
 #include "proto/base/buffer.h"
 #include "proto/include/muster_error.h"
