@@ -138,33 +138,78 @@ static int share_id(struct nccl_comm *comm, ncclUniqueId *id, struct muster_erro
 /* Parts take the buffers and channels of the communicator that they are split from: all operations of a
  * family run one after another. NCCL leaves multiprocessors to products where bandwidth allows it; its own
  * variables (NCCL_CTA_POLICY, NCCL_MAX_CTAS) come first. A library older than a field does not read it. */
-static ncclConfig_t config_of(const struct nccl_family *family)
+static ncclConfig_t config_of(const struct nccl_family *family, bool part)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
+    config.blocking = part && family->blocking;
     config.splitShare = family->by_schedule;
     config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
     return config;
 }
 
+/* The communicator of part, which is complete but for it. comm: the comm that is split; NULL: the base, which
+ * does not block and has the first comm's members. */
+static int make_part(struct nccl_comm *comm, struct nccl_comm *part, int key, struct muster_error *err)
+{
+    struct nccl_family *family = part->family;
+    const bool of_base = family->blocking && (!comm || !comm->number);
+    ncclConfig_t config = config_of(family, true);
+    const int64_t timeout_ns = (comm ? comm : part)->comm.timeout_ns;
+    struct instant deadline = instant_add(clock_now(NULL), timeout_ns);
+    (void)pthread_mutex_lock(&family->lock);
+    ncclComm_t handle = of_base ? family->base : comm->handle;
+    if (!of_base)
+        nccl_family_enter(family, comm, (struct nccl_inside){"split", .limit_ns = timeout_ns});
+    ncclResult_t result = handle ? family->calls->split(handle, part->color, key,
+                                                        &family->makings[part->number].handle, &config)
+                                 : ncclInternalError;
+    if (!of_base)
+        nccl_family_leave(family, comm);
+    bool failed = result != ncclSuccess && result != ncclInProgress;
+    if (failed && handle)
+        (void)nccl_error(family->calls, handle, result, "ncclCommSplit", err);
+    (void)pthread_mutex_unlock(&family->lock);
+    if (nccl_family_check(family, err))
+        return -1;
+    if (failed)
+        return nccl_peers_reason(family, result, err);
+    /* The old communicator's state covers the split, and only then the new one's handle is there. */
+    if (nccl_peers_wait(family, handle, deadline, "splitting the communicator", err))
+        return -1;
+    (void)pthread_mutex_lock(&family->lock);
+    nccl_family_take(family, part->number, &part->handle);
+    ncclComm_t made = part->handle;
+    (void)pthread_mutex_unlock(&family->lock);
+    if (!made)
+        return nccl_family_check(family, err)
+                   ? -1
+                   : error_set(err, MUSTER_E_STATE, "ncclCommSplit left no communicator and no error");
+    return nccl_peers_wait(family, made, deadline, "making the part's communicator", err);
+}
+
 static int make_first(struct nccl_comm *comm, ncclUniqueId id, struct muster_error *err)
 {
     struct nccl_family *family = comm->family;
-    ncclConfig_t config = config_of(family);
+    ncclConfig_t config = config_of(family, false);
+    const int number = family->blocking ? NCCL_BASE : comm->number;
+    ncclComm_t *first = family->blocking ? &family->base : &comm->handle;
     comm->board.deadline = instant_add(clock_now(NULL), comm->comm.timeout_ns);
     if (share_id(comm, &id, err) || nccl_family_check(family, err))
         return -1;
     (void)pthread_mutex_lock(&family->lock);
-    ncclResult_t result = family->calls->init(&family->makings[comm->number].handle, comm->comm.size, id,
-                                              comm->comm.rank, &config);
-    nccl_family_take(family, comm);
-    ncclComm_t handle = comm->handle;
+    ncclResult_t result =
+        family->calls->init(&family->makings[number].handle, comm->comm.size, id, comm->comm.rank, &config);
+    nccl_family_take(family, number, first);
+    ncclComm_t handle = *first;
     bool failed = result != ncclSuccess && result != ncclInProgress;
     if (failed)
         (void)nccl_error(family->calls, NULL, result, "ncclCommInitRankConfig", err);
     (void)pthread_mutex_unlock(&family->lock);
-    return failed ? nccl_peers_reason(family, result, err)
-                  : nccl_peers_wait(family, handle, comm->board.deadline, "making the communicator", err);
+    if (failed)
+        return nccl_peers_reason(family, result, err);
+    if (nccl_peers_wait(family, handle, comm->board.deadline, "making the communicator", err))
+        return -1;
+    return family->blocking ? make_part(NULL, comm, comm->comm.rank, err) : 0;
 }
 
 /* Prepares a rank before it meets the others; id: of rank 0 alone. */
@@ -215,62 +260,6 @@ static struct comm *nccl_create(const struct comm_options *options, struct muste
 
 /* ---- the end ---- */
 
-/* Ends in order; false: it has to be aborted. */
-static bool end_well(struct nccl_comm *comm, struct muster_error *err)
-{
-    struct nccl_family *family = comm->family;
-    const struct nccl_calls *calls = family->calls;
-    int64_t wait = comm->comm.timeout_ns < NCCL_DESTROY_NS ? comm->comm.timeout_ns : NCCL_DESTROY_NS;
-    (void)pthread_mutex_lock(&family->lock);
-    ncclComm_t handle = comm->handle;
-    ncclResult_t result = handle ? calls->finalize(handle) : ncclInternalError;
-    const bool refused = result != ncclSuccess && result != ncclInProgress;
-    if (refused)
-        (void)nccl_error(calls, handle, result, "ncclCommFinalize", err);
-    (void)pthread_mutex_unlock(&family->lock);
-    if (refused ||
-        nccl_peers_wait(family, handle, instant_add(clock_now(NULL), wait), "ending the communicator", err))
-        return false;
-    (void)pthread_mutex_lock(&family->lock);
-    result = comm->handle ? calls->destroy(comm->handle) : ncclInternalError;
-    if (result == ncclSuccess)
-        comm->handle = NULL;
-    (void)pthread_mutex_unlock(&family->lock);
-    return result == ncclSuccess;
-}
-
-/* Has anything failed, or is an operation stuck that this communicator's abort would wait for? */
-static bool has_failed(struct nccl_comm *comm, struct muster_error *err)
-{
-    struct nccl_family *family = comm->family;
-    if (nccl_family_check(family, err) || comm->comm.device_ops->poll_error(comm->comm.device, err))
-        return true;
-    (void)pthread_mutex_lock(&family->lock);
-    (void)nccl_look_advance(comm, NULL);
-    (void)pthread_mutex_unlock(&family->lock);
-    return err->code && atomic_load(&comm->comm.finished) < atomic_load(&comm->comm.issued);
-}
-
-/* After a failure this thread may be here before the watching thread. Then too all communicators are
- * aborted in one group: one abort alone would wait, with the lock, for device work after another
- * communicator's. */
-static void end_communicator(struct nccl_comm *comm)
-{
-    struct nccl_family *family = comm->family;
-    struct muster_error error = {0};
-    if (!has_failed(comm, &error) && end_well(comm, &error))
-        return;
-    if (has_failed(comm, &error)) {
-        nccl_family_fail(family, &error);
-        nccl_family_abort_all(family);
-    }
-    (void)pthread_mutex_lock(&family->lock);
-    ncclComm_t handle = take_pointer(&comm->handle);
-    if (handle)
-        nccl_family_abort(family, &handle, 1);
-    (void)pthread_mutex_unlock(&family->lock);
-}
-
 static void nccl_destroy(struct comm *comm)
 {
     if (!comm)
@@ -281,7 +270,7 @@ static void nccl_destroy(struct comm *comm)
     (void)nccl_look_advance(nccl, NULL);
     (void)pthread_mutex_unlock(&family->lock);
     nccl_peers_leave(family, nccl);
-    end_communicator(nccl);
+    nccl_end_comm(nccl);
     nccl_family_remove(family, nccl);
     free_events(nccl);
     nccl_watch_drop(family);
@@ -325,39 +314,6 @@ static int nccl_vote(struct nccl_comm *comm, const char *name, struct comm_vote 
             return -1;
     }
     return 0;
-}
-
-/* The communicator of part, which is complete but for it. */
-static int make_part(struct nccl_comm *comm, struct nccl_comm *part, int key, struct muster_error *err)
-{
-    struct nccl_family *family = comm->family;
-    ncclConfig_t config = config_of(family);
-    struct instant deadline = instant_add(clock_now(NULL), comm->comm.timeout_ns);
-    (void)pthread_mutex_lock(&family->lock);
-    ncclComm_t handle = comm->handle;
-    ncclResult_t result = handle ? family->calls->split(handle, part->color, key,
-                                                        &family->makings[part->number].handle, &config)
-                                 : ncclInternalError;
-    bool failed = result != ncclSuccess && result != ncclInProgress;
-    if (failed && handle)
-        (void)nccl_error(family->calls, handle, result, "ncclCommSplit", err);
-    (void)pthread_mutex_unlock(&family->lock);
-    if (nccl_family_check(family, err))
-        return -1;
-    if (failed)
-        return nccl_peers_reason(family, result, err);
-    /* The old communicator's state covers the split, and only then the new one's handle is there. */
-    if (nccl_peers_wait(family, handle, deadline, "splitting the communicator", err))
-        return -1;
-    (void)pthread_mutex_lock(&family->lock);
-    nccl_family_take(family, part);
-    ncclComm_t made = part->handle;
-    (void)pthread_mutex_unlock(&family->lock);
-    if (!made)
-        return nccl_family_check(family, err)
-                   ? -1
-                   : error_set(err, MUSTER_E_STATE, "ncclCommSplit left no communicator and no error");
-    return nccl_peers_wait(family, made, deadline, "making the part's communicator", err);
 }
 
 static struct comm *split_voted(struct nccl_comm *comm, const struct comm_vote *votes, int *members,

@@ -1,9 +1,11 @@
 /* comm_nccl.h - collectives between GPUs by NCCL: the table "nccl" of comm.h. Run on a GPU with one rank
  * only.
  *
- * Making. Rank 0 puts a unique id into the store. Every rank makes its communicator without blocking and asks
- * for its state until the deadline. A split is an ncclCommSplit, after all ranks have put color and key into
- * the store. Colors are 0 or more. All comms that come from one create are a family (comm_nccl_family.h).
+ * Making. Rank 0 puts a unique id into the store. Every rank makes a first communicator without blocking and
+ * asks for its state until the deadline. It carries no operation: the comm's own is split from it, shares its
+ * resources, and blocks, which costs a call an operation and no thread. A split is an ncclCommSplit, after
+ * all ranks have put color and key into the store. Colors are 0 or more. All comms that come from one create
+ * are a family (comm_nccl_internal.h).
  *
  * Operations. issue enqueues on the stream and returns; at most COMM_CALLS are under way in one comm, then it
  * waits. Buffers in device memory are used as they are. Other buffers (a host's variables) go through buffers
@@ -21,9 +23,10 @@
  *
  * Order. Two communicators of one device whose operations run at once can wait for each other's place on it.
  * So every operation of a family waits on the device for the previously issued operation: the schedule, the
- * same on all ranks, is the order. MUSTER_NCCL_ORDER=free leaves the order to the streams.
+ * same on all ranks, is the order. MUSTER_NCCL_ORDER=free leaves the order to the streams; no communicator
+ * shares anything or blocks then.
  *
- * Failure. A thread of the family watches: see comm_nccl_family.h. The end of one comm ends the family:
+ * Failure. A thread of the family watches: see comm_nccl_internal.h. The end of one comm ends the family:
  * the reason goes to device_ops->fail and to every other rank, all communicators are aborted in one group,
  * and the streams run empty.
  *

@@ -35,7 +35,9 @@ static struct nccl_family *allocate(const struct comm_options *options, const st
     family->device_ops = options->device_ops;
     family->rank = options->rank;
     family->size = options->size;
+    family->end_ns = options->timeout_ns < NCCL_DESTROY_NS ? options->timeout_ns : NCCL_DESTROY_NS;
     family->by_schedule = !is_setting("MUSTER_NCCL_ORDER", "free");
+    family->blocking = family->by_schedule; /* what ends a call inside is the flag that parts share */
     (void)snprintf(family->name, sizeof family->name, "%s", options->key ? options->key : "alone");
     family->wake = -1;
     return family;
@@ -88,13 +90,26 @@ int nccl_family_add(struct nccl_family *family, struct nccl_comm *comm, struct m
                             comm->comm.name, NEWS_COMMS - 1, family->name);
 }
 
-void nccl_family_take(struct nccl_family *family, struct nccl_comm *comm)
+void nccl_family_take(struct nccl_family *family, int number, ncclComm_t *handle)
 {
-    struct nccl_making *making = &family->makings[comm->number];
-    if (making->taken) /* the family failed during the creation, and the comm is aborted */
+    struct nccl_making *making = &family->makings[number];
+    if (making->taken) /* the family failed during the creation, and the communicator is aborted */
         return;
-    comm->handle = __atomic_load_n(&making->handle, __ATOMIC_ACQUIRE); /* NCCL's thread stores it so */
-    making->taken = comm->handle != NULL;
+    *handle = __atomic_load_n(&making->handle, __ATOMIC_ACQUIRE); /* NCCL's thread stores it so */
+    making->taken = *handle != NULL;
+}
+
+void nccl_family_enter(struct nccl_family *family, struct nccl_comm *comm, struct nccl_inside call)
+{
+    comm->inside = call;
+    comm->inside.since = clock_now(NULL);
+    (void)pthread_mutex_unlock(&family->lock);
+}
+
+void nccl_family_leave(struct nccl_family *family, struct nccl_comm *comm)
+{
+    (void)pthread_mutex_lock(&family->lock);
+    comm->inside.what = NULL;
 }
 
 void nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm)
@@ -165,7 +180,7 @@ void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int coun
 
 void nccl_family_abort_rest(struct nccl_family *family)
 {
-    for (int number = 0; number < family->numbers; number++) {
+    for (int number = 0; number <= NCCL_BASE; number++) {
         struct nccl_making *making = &family->makings[number];
         ncclComm_t handle = __atomic_load_n(&making->handle, __ATOMIC_ACQUIRE);
         if (!handle || making->taken)
@@ -175,17 +190,45 @@ void nccl_family_abort_rest(struct nccl_family *family)
     }
 }
 
+static bool is_inside(const struct nccl_family *family)
+{
+    bool inside = false;
+    for (const struct nccl_comm *comm = family->comms; comm; comm = comm->next)
+        inside |= comm->inside.what != NULL;
+    return inside;
+}
+
+/* With the flag that the base shares the calls inside return. Where the user's NCCL shares nothing
+ * (NCCL_COMM_SPLIT_SHARE_RESOURCES=0) they do not, and are not waited for for ever: NCCL allows an abort
+ * then, too. */
+static void end_calls_inside(struct nccl_family *family)
+{
+    ncclComm_t base = take_pointer(&family->base);
+    if (base)
+        nccl_family_abort(family, &base, 1);
+    const struct instant limit = instant_add(clock_now(NULL), NCCL_OUTSIDE_NS);
+    while (is_inside(family) && !instant_reached(clock_now(NULL), limit)) {
+        (void)pthread_mutex_unlock(&family->lock);
+        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+        (void)pthread_mutex_lock(&family->lock);
+    }
+}
+
 void nccl_family_abort_all(struct nccl_family *family)
 {
-    ncclComm_t handles[NEWS_COMMS];
+    ncclComm_t handles[NEWS_COMMS + 1];
     int count = 0;
     (void)pthread_mutex_lock(&family->lock);
-    for (struct nccl_comm *comm = family->comms; comm && !family->aborted; comm = comm->next) {
-        if (comm->handle && count < NEWS_COMMS)
-            handles[count++] = take_pointer(&comm->handle);
-    }
     if (!family->aborted) {
         family->aborted = true;
+        if (is_inside(family))
+            end_calls_inside(family);
+        if (family->base)
+            handles[count++] = take_pointer(&family->base);
+        for (struct nccl_comm *comm = family->comms; comm; comm = comm->next) {
+            if (comm->handle && count <= NEWS_COMMS)
+                handles[count++] = take_pointer(&comm->handle);
+        }
         nccl_family_abort(family, handles, count);
         nccl_family_abort_rest(family);
     }

@@ -6,6 +6,7 @@
  *   comm_nccl_stage.c   buffers
  *   comm_nccl_look.c    progress of a comm: ended operations, a late operation, NCCL's own error
  *   comm_nccl_peers.c   messages with the peers: received, sent
+ *   comm_nccl_end.c     the end of communicators
  *   comm_nccl_issue.c   operations
  *   comm_nccl_watch.c   the family's thread, from its start to its end
  *   comm_nccl.c         the comm object
@@ -25,9 +26,17 @@
  *
  * Why a thread: the issuing thread may be waiting for a full stream, or for the device.
  *
- * NCCL is called by the issuing, the watching and the destroying thread, each under the
- * family's lock. No call that is made there waits: communicators do not block, and unfinished calls are asked
- * for with the lock released in between. So an abort never waits for another call. */
+ * NCCL's communicators. The first, the base, does not block, so that its making can be given up. It makes the
+ * comms' communicators by splits that share its resources, its abort flag among them, and carries no
+ * operation. Those block: NCCL starts a thread for each operation of a communicator that does not, and the
+ * caller has to ask until it is done. With MUSTER_NCCL_ORDER=free nothing is shared: no communicator blocks,
+ * and the first comm has the base itself.
+ *
+ * NCCL is called by the issuing, the watching and the destroying thread. Questions, makings and aborts do not
+ * wait, and are made under the family's lock. Operations, splits of parts and ends of parts may wait: the
+ * thread enters the comm (nccl_family_enter), and calls without the lock. No other thread uses that
+ * communicator until it has left. An abort raises the base's flag first, which ends the call inside, and
+ * takes the communicator after that. */
 #ifndef MUSTER_RUNTIME_CUDA_COMM_NCCL_INTERNAL_H
 #define MUSTER_RUNTIME_CUDA_COMM_NCCL_INTERNAL_H
 
@@ -47,7 +56,8 @@
 #define NCCL_STILL_NS   (300 * NS_PER_MS) /* a comm without progress for so long is posted */
 #define NCCL_ASK_NS     (500 * NS_PER_MS) /* time between questions about a comm without progress */
 #define NCCL_VOTE_NS    (200 * NS_PER_MS) /* a splitting rank looks for failures of others this often */
-#define NCCL_DESTROY_NS (5 * NS_PER_S)    /* an ending rank waits so long for the others' ends */
+#define NCCL_DESTROY_NS (5 * NS_PER_S)    /* at most, for the others' ends */
+#define NCCL_OUTSIDE_NS (3 * NS_PER_S)    /* within which an abort flag has ended a call inside */
 #define NCCL_REPORT_NS  (100 * NS_PER_MS) /* messages that a peer sent before its end take no longer */
 
 /* Device and pinned memory of one comm for buffers that NCCL cannot use as they are. It grows at an operation
@@ -83,6 +93,12 @@ struct nccl_comm {
     int color;              /* 0 for the first */
     int *members;           /* [size]: ranks in the family's first comm */
     ncclComm_t handle;      /* under the family's lock; NULL: none any more */
+    struct nccl_inside {    /* a call that may wait; under the family's lock */
+        const char *what;   /* a name for messages; NULL: no thread is inside */
+        struct instant since;
+        int64_t limit_ns; /* after which the watching thread takes the call for hung */
+        bool ends;        /* the call that ends the communicator */
+    } inside;
     cudaEvent_t last_ended; /* end of the operation issued last, on last_stream; issuing thread only */
     cudaStream_t last_stream;
     cudaStream_t own;            /* for run */
@@ -126,7 +142,9 @@ struct nccl_family {
     const struct device_ops *device_ops;
     int cuda_device, rank, size;
     char name[COMM_NAME];
-    bool by_schedule;
+    int64_t end_ns;             /* an ending rank waits so long for the others' ends */
+    bool by_schedule, blocking; /* blocking: communicators but for the base are */
+    ncclComm_t base;            /* where blocking; under the lock; NULL: none (any more) */
     struct nccl_comm *comms;
     int numbers; /* given so far */
     struct nccl_making {
@@ -135,7 +153,7 @@ struct nccl_family {
          * nccl_made. */
         ncclComm_t handle;
         bool taken;              /* it is or was a comm's, or is aborted */
-    } makings[NEWS_COMMS];       /* by number */
+    } makings[NEWS_COMMS + 1];   /* by number; the last is the base's */
     struct nccl_comm *last_comm; /* of the operation issued last; issuing thread only */
     /* Set once, under the lock: */
     _Atomic(bool) failed;
@@ -170,8 +188,13 @@ int nccl_family_use(const struct nccl_family *family, struct muster_error *err);
 /* 0, or -1 with the reason once the family has failed. */
 int nccl_family_check(struct nccl_family *family, struct muster_error *err);
 /* The lock is held by the caller of these. */
-/* Gives the comm the communicator that NCCL has put into its making; there may be none. */
-void nccl_family_take(struct nccl_family *family, struct nccl_comm *comm);
+enum { NCCL_BASE = NEWS_COMMS }; /* number of the base's making */
+/* Puts the communicator that NCCL has put into a making into *handle; there may be none. */
+void nccl_family_take(struct nccl_family *family, int number, ncclComm_t *handle);
+/* For a call on the comm's communicator that may wait for peers: releases the lock until nccl_family_leave.
+ * The call's `since` is filled in. */
+void nccl_family_enter(struct nccl_family *family, struct nccl_comm *comm, struct nccl_inside call);
+void nccl_family_leave(struct nccl_family *family, struct nccl_comm *comm);
 /* Aborts handles, all in one group, and waits for it. */
 void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int count);
 /* Aborts the communicators that no comm has taken: of splits that went on when this rank had given them up.
@@ -195,6 +218,7 @@ struct nccl_look {
     struct muster_error error;
     ncclResult_t result; /* NCCL's result, where the error is NCCL's */
     bool late;
+    bool given_up; /* the end of a communicator takes too long: all are aborted, and that is no failure */
 };
 void nccl_look_at(struct nccl_comm *comm, struct instant now, struct nccl_look *look);
 /* Without the lock: a failure of the device for a reason of its own becomes the family's; the peers would
@@ -216,6 +240,13 @@ int nccl_peers_reason(struct nccl_family *family, ncclResult_t result, struct mu
 /* Waits until the communicator's state is no more ncclInProgress. */
 int nccl_peers_wait(struct nccl_family *family, ncclComm_t handle, struct instant deadline, const char *what,
                     struct muster_error *err);
+
+/* ---- comm_nccl_end.c: without the lock ---- */
+
+/* Ends the comm's communicator: in order, or by an abort after a failure. */
+void nccl_end_comm(struct nccl_comm *comm);
+/* Ends the base, after all that were split from it. */
+void nccl_end_base(struct nccl_family *family);
 
 /* ---- comm_nccl_issue.c ---- */
 

@@ -45,7 +45,8 @@ static const char *launch_name(const struct launch *l)
     return l->group && l->count > 1 ? "transfers" : comm_kind_name(l->call.op.kind);
 }
 
-static ncclResult_t exchange(const struct nccl_calls *calls, const struct launch *l, ncclDataType_t type)
+static ncclResult_t exchange(const struct nccl_calls *calls, const struct launch *l, ncclComm_t handle,
+                             ncclDataType_t type)
 {
     const struct comm_op *op = &l->call.op;
     struct nccl_comm *comm = l->comm;
@@ -55,17 +56,17 @@ static ncclResult_t exchange(const struct nccl_calls *calls, const struct launch
         return result;
     for (int peer = 0; peer < comm->comm.size && result == ncclSuccess; peer++) {
         result = calls->send((const char *)l->buffers.send + peer * part, (size_t)op->count, type, peer,
-                             comm->handle, l->stream);
+                             handle, l->stream);
         if (result == ncclSuccess)
-            result = calls->recv((char *)l->buffers.recv + peer * part, (size_t)op->count, type, peer,
-                                 comm->handle, l->stream);
+            result = calls->recv((char *)l->buffers.recv + peer * part, (size_t)op->count, type, peer, handle,
+                                 l->stream);
     }
     ncclResult_t end = calls->group_end(); /* also after an error: a group must not stay open */
     return result == ncclSuccess ? end : result;
 }
 
 /* NCCL does the operations of a group at once, so that stages may exchange results. */
-static ncclResult_t call_group(const struct launch *l)
+static ncclResult_t call_group(const struct launch *l, ncclComm_t handle)
 {
     const struct nccl_calls *calls = l->comm->family->calls;
     ncclResult_t result = calls->group_start();
@@ -75,25 +76,21 @@ static ncclResult_t call_group(const struct launch *l)
         const struct comm_transfer *t = &l->group[i];
         const size_t count = (size_t)t->op.count;
         if (t->op.kind == COMM_SEND)
-            result =
-                calls->send(t->send, count, type_of(t->op.dtype), t->op.root, l->comm->handle, l->stream);
+            result = calls->send(t->send, count, type_of(t->op.dtype), t->op.root, handle, l->stream);
         else
-            result =
-                calls->recv(t->recv, count, type_of(t->op.dtype), t->op.root, l->comm->handle, l->stream);
+            result = calls->recv(t->recv, count, type_of(t->op.dtype), t->op.root, handle, l->stream);
     }
     const ncclResult_t ended = calls->group_end();
     return result == ncclSuccess ? ended : result;
 }
 
-/* Under the family's lock. */
-static ncclResult_t call_nccl(const struct launch *l)
+static ncclResult_t call_nccl(const struct launch *l, ncclComm_t handle)
 {
     if (l->group)
-        return call_group(l);
+        return call_group(l, handle);
     const struct nccl_calls *calls = l->comm->family->calls;
     const struct comm_op *op = &l->call.op;
     const struct nccl_buffers *b = &l->buffers;
-    ncclComm_t handle = l->comm->handle;
     ncclDataType_t type = op->kind == COMM_BARRIER ? ncclUint8 : type_of(op->dtype);
     size_t count = (size_t)op->count;
     switch (op->kind) {
@@ -108,7 +105,7 @@ static ncclResult_t call_nccl(const struct launch *l)
     case COMM_BROADCAST:
         return calls->broadcast(b->send, b->recv, count, type, op->root, handle, l->stream);
     case COMM_ALL_TO_ALL:
-        return exchange(calls, l, type);
+        return exchange(calls, l, handle, type);
     case COMM_SEND:
         return calls->send(b->send, count, type, op->root, handle, l->stream);
     case COMM_RECV:
@@ -135,7 +132,9 @@ static int enqueue_nccl(struct launch *l)
     (void)pthread_mutex_lock(&family->lock);
     ncclComm_t handle = l->comm->handle;
     l->comm->issuing = true;
-    ncclResult_t result = handle ? call_nccl(l) : ncclSuccess;
+    nccl_family_enter(family, l->comm, (struct nccl_inside){what, .limit_ns = l->comm->comm.timeout_ns});
+    ncclResult_t result = handle ? call_nccl(l, handle) : ncclSuccess;
+    nccl_family_leave(family, l->comm);
     bool failed = result != ncclSuccess && result != ncclInProgress;
     if (failed)
         (void)nccl_error(family->calls, handle, result, what, l->err);

@@ -148,6 +148,24 @@ static void look_at_still(struct nccl_comm *comm, int slot, bool waits, struct i
     }
 }
 
+/* A call that has not come back in time. */
+static void look_inside(const struct nccl_comm *comm, struct instant now, struct nccl_look *look)
+{
+    const struct nccl_inside *inside = &comm->inside;
+    if (instant_diff_ns(now, inside->since) < inside->limit_ns)
+        return;
+    look->given_up = inside->ends;
+    if (inside->ends)
+        return;
+    (void)error_set(&look->error, MUSTER_E_TIMEOUT,
+                    "%s #%llu of comm %s: NCCL's call did not come back for %.1f s on rank %d; "
+                    "NCCL_DEBUG=INFO shows what "
+                    "NCCL waits for",
+                    inside->what, (unsigned long long)atomic_load(&comm->comm.issued) + 1, comm->comm.name,
+                    (double)inside->limit_ns / (double)NS_PER_S, comm->comm.rank);
+    look->late = true;
+}
+
 void nccl_look_at(struct nccl_comm *comm, struct instant now, struct nccl_look *look)
 {
     struct nccl_family *family = comm->family;
@@ -166,7 +184,11 @@ void nccl_look_at(struct nccl_comm *comm, struct instant now, struct nccl_look *
     w->issued = issued;
     w->finished = finished;
     bool waits = oldest(comm, &slot);
-    if (comm->handle) {
+    if (comm->inside.what)
+        look_inside(comm, now, look);
+    if (look->late || look->given_up)
+        return;
+    if (comm->handle && !comm->inside.what) {
         ncclResult_t asked = family->calls->async_error(comm->handle, &state);
         state = asked == ncclSuccess ? state : asked;
     }

@@ -27,7 +27,7 @@ static void look_at_all(struct nccl_family *family)
     struct nccl_look looks[NEWS_COMMS];
     struct instant now = clock_now(NULL);
     int count = 0;
-    bool late = false;
+    bool late = false, given_up = false;
     (void)pthread_mutex_lock(&family->lock);
     for (struct nccl_comm *comm = family->comms; comm && count < NEWS_COMMS; comm = comm->next)
         nccl_look_at(comm, now, &looks[count++]);
@@ -37,6 +37,7 @@ static void look_at_all(struct nccl_family *family)
             nccl_peers_send(family, &looks[i].note);
     }
     for (int i = 0; i < count; i++) {
+        given_up |= looks[i].given_up;
         if (!looks[i].error.code || atomic_load(&family->failed))
             continue;
         if (looks[i].result != ncclSuccess)
@@ -44,6 +45,8 @@ static void look_at_all(struct nccl_family *family)
         late |= looks[i].late;
         nccl_family_fail(family, &looks[i].error);
     }
+    if (given_up)
+        nccl_family_abort_all(family);
     if (late) {
         nccl_peers_send_failure(family);
         ask_ras(family);
@@ -125,6 +128,7 @@ void nccl_watch_drop(struct nccl_family *family)
     (void)pthread_mutex_unlock(&family->lock);
     if (left)
         return;
+    nccl_end_base(family);
     watch_stop(family);
     nccl_family_free(family);
 }

@@ -63,6 +63,10 @@ int fake_refuse(const char *function);
 /* How often a faked function was called so far, or a piece of work of that name enqueued. */
 uint64_t fake_calls(const char *function);
 
+/* Processor time of the process's first thread up to its last call of a faked function, without that before
+ * questions about the device (Query, Synchronize), where it waits. */
+int64_t fake_host_ns(void);
+
 /* A line "name count()" of the report at exit: what another fake has made and was not given back. name lives
  * as long as the program. */
 void fake_cudart_reports(const char *name, int (*count)(void));

@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+
+#include <unistd.h>
+
 #include <map>
 #include <string>
 #include <vector>
@@ -109,11 +112,22 @@ uint64_t fake_cost_us(const char *name)
     return 0;
 }
 
+static int64_t clock_ns(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 static void take_time(uint64_t us)
 {
+    enum { SHORTEST_SLEEP = 100 };
     const struct timespec time = {(time_t)(us / 1000000), (long)(us % 1000000) * 1000};
-    if (us)
+    if (us >= SHORTEST_SLEEP)
         nanosleep(&time, nullptr);
+    else if (us)
+        for (const int64_t begun = clock_ns(CLOCK_MONOTONIC); clock_ns(CLOCK_MONOTONIC) - begun < (int64_t)us * 1000;)
+            continue;
 }
 
 /* The file that a setting names, for this process. */
@@ -183,6 +197,26 @@ static void report_at_exit()
     }
 }
 
+static int64_t host_ns; /* the process's first thread's */
+
+/* A question about the device ends a time of waiting, not of work. */
+static void count_host_time(const char *function)
+{
+    static thread_local const bool is_first = gettid() == getpid();
+    static int64_t last = 0;
+    if (!is_first)
+        return;
+    const int64_t now = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    if (!strstr(function, "Query") && !strstr(function, "Synchronize"))
+        host_ns += now - last;
+    last = now;
+}
+
+extern "C" int64_t fake_host_ns()
+{
+    return host_ns;
+}
+
 extern "C" int fake_refuse(const char *function)
 {
     static bool registered = false;
@@ -195,6 +229,7 @@ extern "C" int fake_refuse(const char *function)
         registered = true;
     }
     take_time(fake_cost_us(function));
+    count_host_time(function);
     if (!fake_means("FAKE_CUDA_FAIL", function, call))
         return 0;
     fake_complain("%s was told to fail", function);

@@ -13,7 +13,8 @@
  * enqueues reaches the stream only when the state is ncclSuccess again. ncclCommSplit fills the new handle as
  * late, and ncclCommInitRankConfig stores it once more then, as NCCL's own thread does. ncclCommAbort waits
  * for the communicator's device work, as NCCL does: of two communicators whose work waits for each other's on
- * the device the aborts belong in one group.
+ * the device the aborts belong in one group. Communicators that share resources (splitShare of the one that
+ * was split) share the abort flag: each one's abort ends the calls and the device work of all.
  *
  * Faults, by rank of the first communicator and number of the operation on that rank from 1 on (a send to
  * oneself or a group of several counts each operation), in the first round of a job alone:
@@ -22,6 +23,9 @@
  *   FAKE_NCCL_ONE_AT_A_TIME=1    one operation at a time on a device, over all communicators: an order of
  *                                launches that could deadlock is an error naming both communicators
  *   FAKE_NCCL_IN_PROGRESS=never|always   which calls of non-blocking communicators return early; else some
+ *   FAKE_NCCL_INSIDE=RANK:N      a blocking communicator's operation stays inside of its call until an abort
+ *   FAKE_NCCL_THREAD=US          every call that enqueues on a communicator that does not block begins a
+ *                                thread, and is done after so many microseconds
  *   FAKE_NCCL_LINGER=MS          a call on a communicator stays inside for so long
  *   FAKE_NCCL_SETTLE=MS          so long after a split has stored its communicator the states are
  *                                ncclInProgress
@@ -130,10 +134,11 @@ struct ncclComm {
     struct fake_shared *shared;
     struct fake_rank *device;
     int rank, size, cuda_device;
-    bool blocking;
-    struct ncclComm *shares; /* the communicator whose resources it uses; NULL: its own */
-    _Atomic(int) state;      /* ncclResult_t */
-    _Atomic(bool) aborted, gone, finalized;
+    bool blocking, split_share; /* split_share: parts share its resources, the abort flag among them */
+    struct ncclComm *shares;    /* the communicator whose resources it uses; NULL: its own */
+    _Atomic(int) state;         /* ncclResult_t */
+    _Atomic(bool) *aborted;     /* its own, or that of the communicator whose resources it shares */
+    _Atomic(bool) own_aborted, gone, finalized;
     _Atomic(bool) busy; /* a thread is inside a call */
     uint64_t issued;    /* pieces of device work */
     _Atomic(uint64_t) done;
@@ -223,6 +228,10 @@ void fake_ras_start(int pid, int fd, int size);
 /* Before an operation starts; false: the communicator was aborted in the meantime or has failed. */
 bool fake_faults(struct ncclComm *comm, const struct fake_op *op);
 bool fake_one_at_a_time(void);
+/* Within a blocking call, before it enqueues; false: an abort has ended it. */
+bool fake_inside(struct ncclComm *comm);
+/* FAKE_NCCL_THREAD; 0: not set. */
+int64_t fake_thread_ns(void);
 
 /* ---- fake_nccl_comm.c, fake_nccl_calls.c ---- */
 

@@ -58,7 +58,9 @@ static void *enqueue_later(void *argument)
     struct fake_work *work = argument;
     struct ncclComm *comm = work->comm;
     fake_cudart_use(comm->cuda_device);
-    clock_sleep_until(instant_add(clock_now(NULL), 2 * NS_PER_MS)); /* as long as connecting might take */
+    const int64_t cost = fake_thread_ns();
+    const int64_t wait = cost ? cost : 2 * NS_PER_MS; /* as long as connecting might take */
+    clock_sleep_until(instant_add(clock_now(NULL), wait));
     ncclResult_t result = enqueue(work);
     int waits = ncclInProgress;
     (void)atomic_compare_exchange_strong(&comm->state, &waits, result);
@@ -72,7 +74,7 @@ static bool returns_early(struct ncclComm *comm)
     uint64_t call = comm->calls++;
     if (comm->blocking || (text && !strcmp(text, "never")))
         return false;
-    return (text && !strcmp(text, "always")) || call == 0 || call * 2654435761u % 8 == 0;
+    return (text && !strcmp(text, "always")) || fake_thread_ns() || call == 0 || call * 2654435761u % 8 == 0;
 }
 
 /* Enqueues the operations of the group that belong to the same communicator as the one at first. */
@@ -92,6 +94,10 @@ static ncclResult_t launch(struct pending *ops, int count, int first)
         }
         work->ops[work->count++] = ops[i].op;
         ops[i].comm = NULL;
+    }
+    if (comm->blocking && !fake_inside(comm)) {
+        free(work);
+        return fake_refuse_call(comm, ncclInternalError, "the call was ended by an abort");
     }
     comm->issued++;
     return returns_early(comm) ? fake_later(comm, enqueue_later, work) : enqueue(work);

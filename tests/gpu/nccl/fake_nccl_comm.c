@@ -156,7 +156,9 @@ static struct ncclComm *make(struct fake_shared *shared, struct fake_rank *devic
     comm->size = size;
     comm->cuda_device = fake_cudart_device();
     comm->blocking = blocking;
+    comm->aborted = &comm->own_aborted;
     (void)pthread_mutex_init(&comm->lock, NULL);
+    atomic_fetch_add(&device->references, 1);
     shared->members[rank].device_rank = device->rank;
     (void)pthread_mutex_lock(&all_lock);
     comm->next = all;
@@ -226,7 +228,7 @@ static void *join(void *argument)
                   comm->rank, comm->size, none);
     atomic_fetch_add(&shared->joined, 1);
     fake_ring_bell(shared);
-    while (atomic_load(&shared->joined) < comm->size && !atomic_load(&comm->aborted))
+    while (atomic_load(&shared->joined) < comm->size && !atomic_load(comm->aborted))
         fake_wait_bell(shared, fake_bell(shared));
     if (comm->rank == 0) /* one closer, also where all ranks are threads of one process */
         close_of_id(joining->id);
@@ -269,6 +271,8 @@ FAKE_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclU
     struct fake_rank *device = device_of(rank, shared);
     struct ncclComm *comm =
         device ? make(shared, device, rank, size, !config || config->blocking != 0) : NULL;
+    if (comm)
+        comm->split_share = config && config->splitShare == 1;
     struct joining *joining = calloc(1, sizeof *joining);
     if (!comm || !joining)
         return fake_refuse_call(NULL, ncclSystemError, "no memory");
@@ -287,9 +291,14 @@ FAKE_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *out, int size, ncclUniqueI
 static void let_go(struct ncclComm *comm)
 {
     reap_helper(comm);
+    struct fake_rank *device = comm->device;
     atomic_store(&comm->gone, true);
     (void)pthread_mutex_lock(&all_lock); /* fake_find looks into living ones only */
-    fake_shared_unmap(comm->shared);
+    if (comm->shared != device->first)
+        fake_shared_unmap(comm->shared);
+    if (atomic_fetch_sub(&device->references, 1) ==
+        1) /* its memory is that of all operations on the device */
+        fake_shared_unmap(device->first);
     (void)pthread_mutex_unlock(&all_lock);
 }
 
@@ -298,7 +307,7 @@ static void let_go(struct ncclComm *comm)
 struct splitting {
     struct ncclComm *parent;
     int color, key;
-    bool blocking, shares;
+    bool blocking, split_share;
     ncclComm_t *out;
 };
 
@@ -346,14 +355,18 @@ static bool do_split(const struct splitting *s, struct ncclComm **made)
     if (!met || (size && !shared))
         return false;
     *made = size ? make(shared, parent->device, rank, size, s->blocking) : NULL;
-    if (*made && s->shares)
+    if (*made && parent->split_share) {
         (*made)->shares = parent;
-    if (*made)
+        (*made)->aborted = parent->aborted;
+    }
+    if (*made) {
+        (*made)->split_share = s->split_share;
         (*made)->cuda_device = parent->cuda_device; /* not that of this thread */
-    if (!fake_meet(parent, waits))                  /* colors are read no more */
+    }
+    if (!fake_meet(parent, waits)) /* colors are read no more */
         return false;
     be_late(parent->device->rank);
-    return !atomic_load(&parent->aborted);
+    return !atomic_load(parent->aborted);
 }
 
 /* A new communicator of non-blocking ones is not ready at once either. */
@@ -379,7 +392,7 @@ static void *split(void *argument)
     } else {
         if (made) /* and then the split was aborted */
             let_go(made);
-        if (!atomic_load(&parent->aborted))
+        if (!atomic_load(parent->aborted))
             fake_fail(parent, ncclSystemError, "rank %d: the split failed", parent->rank);
     }
     free(s);
@@ -407,7 +420,7 @@ FAKE_EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, nccl
                                 key,
                                 config && config->blocking != NCCL_CONFIG_UNDEF_INT ? config->blocking != 0
                                                                                     : comm->blocking,
-                                config && config->splitShare == 1,
+                                config ? config->splitShare == 1 : comm->split_share,
                                 out};
         result = fake_later(comm, split, s);
         /* NCCL 2.28.9 says ncclSuccess although it has only begun: the state alone tells. */
@@ -461,11 +474,11 @@ static void *finalize(void *argument)
     struct ncclComm *comm = argument;
     struct fake_shared *shared = comm->shared;
     fake_cudart_release_all();
-    while (atomic_load(&comm->done) != comm->issued && !atomic_load(&comm->aborted))
+    while (atomic_load(&comm->done) != comm->issued && !atomic_load(comm->aborted))
         fake_wait_bell(shared, fake_bell(shared));
     atomic_fetch_add(&shared->finalized, 1);
     fake_ring_bell(shared);
-    while (atomic_load(&shared->finalized) < comm->size && !atomic_load(&comm->aborted))
+    while (atomic_load(&shared->finalized) < comm->size && !atomic_load(comm->aborted))
         fake_wait_bell(shared, fake_bell(shared));
     atomic_store(&comm->finalized, true);
     ready(comm);
@@ -489,7 +502,9 @@ FAKE_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
     ncclResult_t result = fake_enter(comm, "ncclCommDestroy");
     if (result != ncclSuccess)
         return result;
-    if (atomic_load(&comm->done) != comm->issued)
+    if (comm->blocking && !atomic_load(&comm->finalized) && !has_parts(comm))
+        (void)finalize(comm);
+    if (atomic_load(&comm->done) != comm->issued && !atomic_load(comm->aborted))
         result = fake_refuse_call(comm, ncclInvalidUsage,
                                   "ncclCommDestroy on rank %d: operations are under way", comm->rank);
     else if (has_parts(comm))
@@ -526,8 +541,13 @@ FAKE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
         return refused;
     if (fake_refuse("ncclCommAbort"))
         return fake_refuse_call(comm, ncclSystemError, "ncclCommAbort is refused by FAKE_CUDA_FAIL");
-    atomic_store(&comm->aborted, true);
-    fake_ring_bell(comm->shared);
+    atomic_store(comm->aborted, true);
+    (void)pthread_mutex_lock(&all_lock);
+    for (struct ncclComm *other = all; other; other = other->next) {
+        if (other->aborted == comm->aborted && !atomic_load(&other->gone))
+            fake_ring_bell(other->shared);
+    }
+    (void)pthread_mutex_unlock(&all_lock);
     if (fake_group_open()) {
         fake_group_add_abort(comm);
         return ncclSuccess;

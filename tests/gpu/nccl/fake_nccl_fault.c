@@ -29,7 +29,7 @@ bool fake_one_at_a_time(void)
 
 static void hang(struct ncclComm *comm)
 {
-    while (!atomic_load(&comm->aborted))
+    while (!atomic_load(comm->aborted))
         fake_wait_bell(comm->shared, fake_bell(comm->shared));
 }
 
@@ -37,8 +37,22 @@ static void hang(struct ncclComm *comm)
 static void sleep_ms(const struct ncclComm *comm, long ms)
 {
     struct instant until = instant_add(clock_now(NULL), ms * NS_PER_MS);
-    while (!atomic_load(&comm->aborted) && !instant_reached(clock_now(NULL), until))
+    while (!atomic_load(comm->aborted) && !instant_reached(clock_now(NULL), until))
         clock_sleep_until(instant_min(until, instant_add(clock_now(NULL), NS_PER_MS)));
+}
+
+bool fake_inside(struct ncclComm *comm)
+{
+    long ignored;
+    if (injected("FAKE_NCCL_INSIDE", comm->device->rank, comm->issued + 1, &ignored))
+        hang(comm);
+    return !atomic_load(comm->aborted);
+}
+
+int64_t fake_thread_ns(void)
+{
+    const char *us = getenv("FAKE_NCCL_THREAD");
+    return us ? atoi(us) * NS_PER_US : 0;
 }
 
 bool fake_faults(struct ncclComm *comm, const struct fake_op *op)
@@ -54,5 +68,5 @@ bool fake_faults(struct ncclComm *comm, const struct fake_op *op)
     if (injected("FAKE_NCCL_ASYNC", rank, op->number, &ms))
         fake_fail(comm, ncclRemoteError, "injected: the connection to a peer is lost in operation %llu",
                   (unsigned long long)op->number);
-    return !atomic_load(&comm->aborted) && atomic_load(&comm->state) != ncclRemoteError;
+    return !atomic_load(comm->aborted) && atomic_load(&comm->state) != ncclRemoteError;
 }

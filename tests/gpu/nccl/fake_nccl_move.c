@@ -8,7 +8,7 @@
 static bool stopped(struct ncclComm *comm)
 {
     int state = atomic_load(&comm->state);
-    return atomic_load(&comm->aborted) || (state != ncclSuccess && state != ncclInProgress);
+    return atomic_load(comm->aborted) || (state != ncclSuccess && state != ncclInProgress);
 }
 
 static bool same(const struct fake_signature *a, const struct fake_signature *b)
@@ -246,14 +246,14 @@ static bool run_all(struct fake_work *work)
 /* As a kernel on a GPU that lost its peers. */
 static void spin_until_aborted(struct ncclComm *comm)
 {
-    while (!atomic_load(&comm->aborted))
+    while (!atomic_load(comm->aborted))
         fake_wait_bell(comm->shared, fake_bell(comm->shared));
 }
 
 static void take_turn(struct fake_work *work)
 {
     struct ncclComm *comm = work->comm;
-    while (atomic_load(&comm->done) != work->sequence && !atomic_load(&comm->aborted))
+    while (atomic_load(&comm->done) != work->sequence && !atomic_load(comm->aborted))
         fake_wait_bell(comm->shared, fake_bell(comm->shared)); /* a launch before, on another stream */
 }
 

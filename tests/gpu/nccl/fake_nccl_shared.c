@@ -181,14 +181,14 @@ bool fake_meet(struct ncclComm *comm, uint64_t waits)
             peer++;
             continue;
         }
-        if (atomic_load(&comm->aborted) || atomic_load(&comm->state) > ncclSuccess) {
+        if (atomic_load(comm->aborted) || atomic_load(&comm->state) > ncclSuccess) {
             int state = atomic_load(&comm->state);
-            if (atomic_load(&comm->aborted) || state != ncclInProgress)
+            if (atomic_load(comm->aborted) || state != ncclInProgress)
                 return false;
         }
         fake_wait_bell(shared, seen);
         fake_wait_in_vain(comm, peer, &patience);
     }
     atomic_store(&shared->members[comm->rank].waits, 0);
-    return !atomic_load(&comm->aborted);
+    return !atomic_load(comm->aborted);
 }

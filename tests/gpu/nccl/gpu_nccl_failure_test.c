@@ -85,6 +85,43 @@ static void a_device_that_hangs_is_reported(void **state)
     assert_true(took < 10);
 }
 
+/* NCCL's call itself does not come back, as where it connects to a peer that never does. */
+static void a_call_that_stays_inside_is_reported(void **state)
+{
+    (void)state;
+    setenv("FAKE_NCCL_INSIDE", "0:3", 1);
+    struct nccl_job job = {.body = five, .timeout_ns = 1500 * NS_PER_MS};
+    struct instant start = clock_now(NULL);
+    assert_int_equal(nccl_job_run(&job, 1), 0);
+    unsetenv("FAKE_NCCL_INSIDE");
+    assert_string_equal(job.errors[0].text,
+                        "all_reduce #3 of comm test: NCCL's call did not come back for 1.5 s on rank 0; "
+                        "NCCL_DEBUG=INFO shows what NCCL waits for");
+    assert_true(instant_diff_ns(clock_now(NULL), start) < 10 * NS_PER_S);
+}
+
+/* A peer that does not end its communicator is waited for, but not for ever, and not as a failure. */
+static int one_ends_late(struct nccl_rank *r, struct nccl_job *job)
+{
+    struct muster_error *err = &job->errors[r->rank];
+    struct comm *part = comm_nccl()->split(r->comm, 0, r->rank, "part", err);
+    if (!part || nccl_do(r, part, &add, r->arena.base, r->arena.base, err) || nccl_job_meet(job, RANKS))
+        return -1;
+    if (r->rank == 1)
+        clock_sleep_until(instant_add(clock_now(NULL), 2500 * NS_PER_MS));
+    comm_nccl()->destroy(part);
+    return err->code ? -1 : 0;
+}
+
+static void the_end_of_a_part_waits_for_peers_within_bounds(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = one_ends_late, .timeout_ns = NS_PER_S};
+    struct instant start = clock_now(NULL);
+    assert_int_equal(nccl_job_run(&job, RANKS), 0);
+    assert_true(instant_diff_ns(clock_now(NULL), start) < 10 * NS_PER_S);
+}
+
 static int one_issues_less(struct nccl_rank *r, struct nccl_job *job)
 {
     if (r->rank != rank_that_differs)
@@ -397,6 +434,8 @@ int main(int argc, char **argv)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_device_that_hangs_is_reported, no_communicator_is_left),
+        cmocka_unit_test_teardown(a_call_that_stays_inside_is_reported, no_communicator_is_left),
+        cmocka_unit_test_teardown(the_end_of_a_part_waits_for_peers_within_bounds, no_communicator_is_left),
         cmocka_unit_test_teardown(a_rank_that_does_not_come_is_named, no_communicator_is_left),
         cmocka_unit_test_teardown(an_asynchronous_error_reaches_all, no_communicator_is_left),
         cmocka_unit_test_teardown(another_count_is_an_error_of_both, no_communicator_is_left),
