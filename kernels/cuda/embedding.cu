@@ -2,9 +2,10 @@
  * reference's order, so the results are the same bits.
  *
  * dwte and rows_add: several of the rows may have one token. The first row with a token is its owner; its
- * block alone adds all rows with that token, in order, 256 tokens looked at a time. No atomics and no work
- * memory, at the price of reading every token for every owner (from the L2 cache: 4 bytes, next to the 4C of
- * a row). dwpe: a thread has one (t,c) and adds over b. */
+ * block alone adds all rows with that token, in order, 256 tokens looked at a time. Rows are loaded some
+ * ahead of their additions: a token that is in half of all rows, as padding is, waits for memory once for so
+ * many. No atomics and no work memory, at the price of reading every token for every owner (from the L2
+ * cache: 4 bytes, next to the 4C of a row). dwpe: a thread has one (t,c) and adds over b. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
@@ -46,6 +47,26 @@ static __device__ bool seen_before(const int32_t *index, int64_t row, int T)
     return false;
 }
 
+enum { ROWS_AHEAD = 16 }; /* loaded before they are added */
+
+/* Adds a column's elements of the rows that have a bit set, in order. */
+static __device__ float add_column(float sum, const float *column, unsigned bits, int64_t C)
+{
+    while (bits) {
+        const int found = __popc(bits), count = found < ROWS_AHEAD ? found : ROWS_AHEAD;
+        float ahead[ROWS_AHEAD];
+        CUDA_EACH (i, 0, ROWS_AHEAD) {
+            if (i < count)
+                ahead[i] = column[(__ffs((int)bits) - 1) * C];
+            bits &= bits - 1;
+        }
+        CUDA_EACH (i, 0, ROWS_AHEAD)
+            if (i < count)
+                sum += ahead[i];
+    }
+    return sum;
+}
+
 static __global__ void rows_add_kernel(struct rows_target target, const float *from, const int32_t *index,
                                        int64_t rows, int T, int C)
 {
@@ -62,14 +83,16 @@ static __global__ void rows_add_kernel(struct rows_target target, const float *f
             __syncthreads(); /* the last matches were read */
             if (lane() == 0)
                 matches[threadIdx.x / CUDA_WARP] = found;
-            __syncthreads();
-            for (int warp = 0; warp < CUDA_BLOCK / CUDA_WARP; warp++)
-                for (unsigned left = matches[warp]; left; left &= left - 1) {
-                    const float *row = from + (first + warp * CUDA_WARP + __ffs((int)left) - 1) * C;
-                    for (int c = (int)threadIdx.x; c < C; c += CUDA_BLOCK)
-                        if (start + c >= 0 && start + c < target.count)
-                            target.to[start + c] += row[c];
-                }
+            if (!__syncthreads_or(found != 0))
+                continue;
+            for (int c = (int)threadIdx.x; c < C; c += CUDA_BLOCK) {
+                if (start + c < 0 || start + c >= target.count)
+                    continue;
+                float sum = target.to[start + c];
+                for (int warp = 0; warp < CUDA_BLOCK / CUDA_WARP; warp++)
+                    sum = add_column(sum, from + (first + warp * CUDA_WARP) * C + c, matches[warp], C);
+                target.to[start + c] = sum;
+            }
         }
     }
 }

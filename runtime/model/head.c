@@ -4,7 +4,7 @@
 
 #include "runtime/model/operation.h"
 
-enum { CHUNK_BYTES = 64 << 20 };
+enum { CHUNK_BYTES = 64 << 20, ROWS_MULTIPLE = 8 };
 
 int head_rows(int rows, int row, enum dtype dtype, int64_t chunk_bytes)
 {
@@ -17,7 +17,8 @@ int head_rows(int rows, int row, enum dtype dtype, int64_t chunk_bytes)
 struct head {
     const struct kernels *kernels;
     int C, V, chunk;
-    int row;    /* elements from a row of logits to the next */
+    int row;    /* elements from a row of logits to the next. Products form all of them: the weight has as
+                   many rows (param_desc.classes), and the further logits and gradients are zero */
     double cap; /* 0: none */
     char *logits, *losses;
     char *uncapped; /* the logits divided by the cap, before tanh; NULL: no cap */
@@ -31,6 +32,8 @@ static struct head head_of(const struct operation_call *c)
     head.cap = c->settings->cap;
     head.chunk = head_rows(c->rows, head.row, head.kernels->dtype,
                            c->context->chunk_bytes ? c->context->chunk_bytes : head.kernels->chunk_bytes);
+    if (head.kernels->row_multiple > 1 && head.chunk < c->rows) /* products have no odd size there */
+        head.chunk = (head.chunk + ROWS_MULTIPLE - 1) / ROWS_MULTIPLE * ROWS_MULTIPLE;
     head.logits = c->work;
     const int64_t bytes = (int64_t)head.chunk * head.row * dtype_size(head.kernels->dtype);
     if (head.logits && head.cap > 0)
@@ -84,7 +87,7 @@ static void head_chunk(const struct operation_call *c, const struct head *head, 
     const struct layer_context *x = c->context;
     const int32_t *targets = (const int32_t *)x->batch->input[c->settings->input] + first;
     head->kernels->linear_forward(head->logits, head_row(head, c->in[0], first), c->weight[0], c->weight[1],
-                                  count, head->C, head->V, head->row, x->stream);
+                                  count, head->C, head->row, head->row, x->stream);
     if (head->cap > 0)
         head_cap(head->kernels, head->logits, head->uncapped, head->cap, (int64_t)count * head->row,
                  x->stream);
@@ -116,8 +119,8 @@ static void head_weights(const struct operation_call *c, const struct head *head
         if (c->dweight[i])
             head->kernels->linear_backward_weight(i ? NULL : c->dweight[0], i ? c->dweight[1] : NULL,
                                                   head->logits, head_row(head, c->in[0], first), count,
-                                                  head->C, head->V, head->row, first > 0 || c->weight_add[i],
-                                                  c->context->stream);
+                                                  head->C, head->row, head->row,
+                                                  first > 0 || c->weight_add[i], c->context->stream);
 }
 
 static void cross_entropy_backward(const struct operation_call *c)
@@ -129,7 +132,7 @@ static void cross_entropy_backward(const struct operation_call *c)
         head_chunk(c, &head, first, count, 1);
         if (c->din[0])
             head.kernels->linear_backward_input(head_row(&head, c->din[0], first), head.logits, c->weight[0],
-                                                count, head.C, head.V, head.row, c->add[0], stream);
+                                                count, head.C, head.row, head.row, c->add[0], stream);
         head_weights(c, &head, first, count);
     }
 }

@@ -219,6 +219,7 @@ void program_classes_by(struct writer *w, int in, int weight, int bias, int inpu
     const struct operation_settings settings = {
         .input = input, .vocabulary = w->model->params[weight].dim[0], .classes = true};
     w->model->inputs[input].absent = 0xFF;
+    w->model->params[weight].classes = w->model->params[bias].classes = true;
     (void)program_step_add(w, op, &settings, &in, 1, weight, bias, 0, NULL);
     if (!w->error.code)
         program_close(w, -1);

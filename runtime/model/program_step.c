@@ -537,6 +537,7 @@ void program_capped_cross_entropy(struct writer *w, int in, int weight, int inpu
     const struct operation_settings settings = {
         .input = input, .cap = cap, .vocabulary = w->model->params[weight].dim[0]};
     w->model->inputs[input].absent = 0xFF;
+    w->model->params[weight].classes = true;
     (void)program_step_add(w, op, &settings, &in, 1, weight, -1, 0, NULL);
     if (!w->error.code)
         program_close(w, -1);

@@ -15,6 +15,14 @@ int64_t param_elements(const struct param_desc *param)
     return elements;
 }
 
+int64_t param_room(const struct param_desc *param, const struct kernels *kernels)
+{
+    const int64_t elements = param_elements(param), rows = param->dim[0];
+    if (!param->classes || !kernels || rows > INT32_MAX)
+        return elements;
+    return elements / rows * kernels_row(kernels, (int)rows);
+}
+
 int64_t model_parameters(const struct model *model)
 {
     int64_t elements = 0;

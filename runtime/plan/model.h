@@ -52,6 +52,8 @@ struct param_desc {
     double init_std;
     bool trainable;
     bool spared;             /* weight decay leaves it out under all settings */
+    bool classes;            /* the logits' weight or bias, a row for each class: in memory it has room for
+                                kernels_row rows, those beyond its own are zero, and in no file */
     bool file_transposed;    /* the file keeps the matrix as (columns, rows) */
     uint8_t parameter_class; /* index into step_scalars: 0 decays, 1 does not */
     enum param_adapter adapter;
@@ -198,6 +200,9 @@ struct model {
 };
 
 int64_t param_elements(const struct param_desc *param);
+/* Elements of its memory where layers see it: as many, or those of kernels_row rows (param_desc.classes);
+ * kernels NULL: of a device that pads none. */
+int64_t param_room(const struct param_desc *param, const struct kernels *kernels);
 int64_t model_parameters(const struct model *model); /* elements of all learned parameters */
 int64_t model_values(const struct model *model);     /* elements of learned parameters and statistics */
 /* Whether a parameter belongs to the base of adapters, whose values a run does not save. */

@@ -188,7 +188,7 @@ static void fill_group(struct plan_builder *b, int index, const struct use *uses
             continue;
         plan->places[p] = (struct param_place){index, group->elements};
         plan->group_params[(*next)++] = p;
-        group->elements += plan_round_up(param_elements(&b->model->params[p]), align);
+        group->elements += plan_round_up(param_room(&b->model->params[p], b->options->kernels), align);
         group->param_count++;
     }
     const char *first = b->model->params[plan->group_params[group->first_param]].name;

@@ -93,6 +93,19 @@ static double scalar_of(const void *value, int32_t type)
     return type == CUDA_R_64F ? *(const double *)value : *(const float *)value;
 }
 
+/* Products with a size that is no multiple of 8, for which the library's fast kernels are not made. */
+static _Atomic(int) odd;
+
+static int odd_products(void)
+{
+    return odd;
+}
+
+__attribute__((constructor)) static void report_odd(void)
+{
+    fake_cudart_reports("odd_products", odd_products);
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t descriptor, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t layout_a, const void *b,
                               cublasLtMatrixLayout_t layout_b, const void *beta, const void *c,
@@ -121,6 +134,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
     work.workspace_bytes = ((const struct lt_algorithm *)algorithm)->workspace;
+    odd += work.product.m % 8 || work.product.n % 8 || work.product.k % 8;
     struct lt_work *kept = malloc(sizeof *kept);
     if (!kept)
         abort();

@@ -134,10 +134,11 @@ static void check_embedding_backward(const float *wte, const float *wpe, const f
 
 static void embedding_matches(void **state)
 {
-    /* B T C V maxT: one token everywhere, more rows than a block looks at at once, all different */
-    static const int shapes[][5] = {{0, 4, 3, 5, 4},         {1, 1, 1, 1, 1},       {3, 5, 7, 4, 9},
-                                    {3, 100, 33, 1, 100},    {2, 257, 65, 11, 257}, {4, 64, 300, 256, 64},
-                                    {2, 128, 32, 50257, 130}};
+    /* B T C V maxT: one token everywhere, more rows than a block looks at at once, all different, tokens that
+     * come again after more rows than that */
+    static const int shapes[][5] = {{0, 4, 3, 5, 4},          {1, 1, 1, 1, 1},       {3, 5, 7, 4, 9},
+                                    {3, 100, 33, 1, 100},     {2, 257, 65, 11, 257}, {4, 64, 300, 256, 64},
+                                    {2, 128, 32, 50257, 130}, {3, 200, 8, 300, 200}};
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const int *s = shapes[i];

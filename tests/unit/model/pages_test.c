@@ -51,9 +51,11 @@ static void bench_with(struct bench *b, struct model *model, struct shape shape,
     b->vocab = (int)model_vocabulary(model);
     assert_true(model->layer_count <= LAYERS && model->param_count <= PARAMS);
     for (int i = 0; i < model->param_count; i++) {
-        int64_t count = param_elements(&model->params[i]);
-        b->weight[i] = memory(count * 8);
-        b->grad[i] = memory(count * 8);
+        const int64_t count = param_elements(&model->params[i]),
+                      room = param_room(&model->params[i], kernels);
+        b->weight[i] = memory(room * 8);
+        b->grad[i] = memory(room * 8);
+        memset(b->weight[i] + count, 0, (size_t)(room - count) * 8);
         /* larger than at the start of a training, biases too, so that nothing is near zero by accident */
         rng_normal_fill(1, RNG_INIT, (uint32_t)i, 0, count, b->weight[i]);
         for (int64_t j = 0; j < count; j++)
@@ -316,10 +318,11 @@ static void logits_are_formed_in_chunks(void **state)
 }
 
 /* Work memory begins as NaN, so values between the rows of logits would show; the copied values are dense.
- * Chunks of five rows, of 17 and of 18 elements. */
+ * Products form the further columns, too, with
+ * rows of zeros after the weight's own. Chunks of eight rows, of 17 and of 18 elements. */
 static void rows_of_logits_may_lie_apart(void **state)
 {
-    enum { ROWS = 12, VOCABULARY = 17, CHUNK = 5 * 18 * 8 };
+    enum { ROWS = 12, VOCABULARY = 17, CHUNK = 8 * 18 * 8 };
     struct kernels apart = *kernels_ref_f64();
     (void)state;
     apart.row_multiple = 6;
@@ -330,7 +333,7 @@ static void rows_of_logits_may_lie_apart(void **state)
         for (int i = 0; i < 2; i++) {
             const struct layer_capture capture = {.value = LAYER_LOGITS, .rows = ROWS, .out = logits[i]};
             memset(logits[i], 0x55, sizeof logits[i]);
-            bench_with(&b[i], page(which), (struct shape){2, 7}, kernels[i]);
+            bench_with(&b[i], page(which), (struct shape){2, 8}, kernels[i]);
             b[i].chunk_bytes = CHUNK;
             b[i].capture = &capture;
             loss[i] = train(&b[i], 0);
@@ -341,6 +344,10 @@ static void rows_of_logits_may_lie_apart(void **state)
         for (int p = 0; p < b[0].model->param_count; p++)
             assert_memory_equal(b[0].grad[p], b[1].grad[p],
                                 (size_t)param_elements(&b[0].model->params[p]) * 8);
+        for (int p = 0; p < b[1].model->param_count; p++)
+            for (int64_t i = param_elements(&b[1].model->params[p]);
+                 i < param_room(&b[1].model->params[p], &apart); i++)
+                assert_true(b[1].grad[p][i] == 0);
         bench_end(&b[0]);
         bench_end(&b[1]);
     }
