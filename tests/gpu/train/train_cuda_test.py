@@ -207,6 +207,17 @@ class Behind(Cuda):
         self.assertGreater(waited[59], 0.45, output)  # the run's end waits for its last one
         self.assertLess(waited[30], 0.3, output)
 
+    @needs_fakes
+    def test_training_waits_for_little_more_than_the_copies(self):
+        copies, steps = [], 4
+        for sets in (), ("training.checkpoint_every=1", f"training.checkpoint_dir={self.path / 'checkpoints'}"):
+            output = self.learns("training.global_batch=1", f"training.steps={steps}", *sets, FAKE_CUDA_COUNT=self.path / "count-%r",
+                                 FAKE_CUDA_COST="cudaMemcpyAsync:3000").output
+            copies.append(int(dict(line.split() for line in (self.path / "count-0").read_text().splitlines())["cudaMemcpyAsync"]))
+        waited = [float(seconds) for seconds in re.findall(r"of which training waited ([\d.]+) s", output)]
+        self.assertEqual(len(waited), steps)
+        self.assertLess(min(waited[:-1]), 1.2 * 0.003 * (copies[1] - copies[0]) / steps, output)  # the last one is waited for
+
     def test_it_is_whole_and_memory_for_it_may_be_missing(self):
         models = set()
         for name, environment in ("one", {}), ("two", {"FAKE_CUDA_FAIL": "cudaHostAlloc:5"}):
