@@ -13,8 +13,8 @@
  * enqueues reaches the stream only when the state is ncclSuccess again. ncclCommSplit fills the new handle as
  * late, and ncclCommInitRankConfig stores it once more then, as NCCL's own thread does. ncclCommAbort waits
  * for the communicator's device work, as NCCL does: of two communicators whose work waits for each other's on
- * the device the aborts belong in one group. Communicators that share resources (splitShare of the one that
- * was split) share the abort flag: each one's abort ends the calls and the device work of all.
+ * the device the aborts belong in one group. Parts of a communicator with splitShare share its abort flag: an
+ * abort ends the calls and the device work of all.
  *
  * Faults, by rank of the first communicator and number of the operation on that rank from 1 on (a send to
  * oneself or a group of several counts each operation), in the first round of a job alone:

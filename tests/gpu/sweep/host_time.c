@@ -22,7 +22,7 @@
 enum { TRIES = 3 };
 #define SAYS "host time an operation: "
 
-/* A call of NCCL's enqueues a kernel; one that does not block starts a thread, which is ready after 60 us. */
+/* A call of NCCL's enqueues a kernel. Where communicators do not block it starts a thread of 60 us, too. */
 static const char costs[] = "ncclAllGather:8,ncclReduceScatter:8,ncclAllReduce:8";
 static const char thread_cost[] = "60";
 
