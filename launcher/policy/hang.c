@@ -51,12 +51,16 @@ enum hang_action hang_step(struct hang *hang, enum hang_event event, struct inst
 
 /* Watchdog threads of NCCL and PyTorch that wake ten times a second stay below it. */
 static const int quiet_percent = 1;
+/* On a crowded machine such a thread waits for a processor at each of its wakes. A thread that would compute
+ * waits nearly all the time. */
+static const int starved_percent = 50;
 
 /* A sum that falls: a process has ended. */
 static bool is_active(const struct activity *before, const struct activity_sample *sample, struct instant now)
 {
     int64_t used = sample->cpu_ns - before->sample.cpu_ns, elapsed = instant_diff_ns(now, before->taken);
-    return sample->runs || used < 0 || used > elapsed / 100 * quiet_percent ||
+    return used < 0 || used > elapsed / 100 * quiet_percent ||
+           sample->starved_ns - before->sample.starved_ns > elapsed / 100 * starved_percent ||
            sample->output != before->sample.output || sample->there != before->sample.there;
 }
 

@@ -50,19 +50,20 @@ const char *hang_state_name(enum hang_state state);
  *
  * Hang detection from outside, for workers that send no heartbeats (--hang-watch=outside).
  *
- * A worker is quiet while its session uses less than 1% of one processor, writes no output, and has no
- * process that wants a processor: on a starved machine that process is not hung. A node hangs when all of its
- * workers have been quiet for the whole time limit. A worker that waits for the others spends no time either,
- * so one busy worker clears the node. */
+ * A worker is quiet while its session uses less than 1% of one processor, writes no output, and waits for a
+ * processor less than half of the time: on a starved machine a worker that would compute is not hung. A node
+ * hangs when all of its workers have been quiet for the whole time limit. A worker that waits for the others
+ * spends no time either, so one busy worker clears the node. */
 
 enum { ACTIVITY_WAIT_SIZE = 48 };
 
 /* One look at a worker's session. */
 struct activity_sample {
-    bool there;                    /* some process of the session was found */
-    int64_t cpu_ns;                /* processor time of all its processes and their reaped children */
-    bool runs;                     /* a process of the session runs, or waits for a processor */
-    uint64_t output;               /* bytes written so far, as far as they can be counted */
+    bool there;         /* some process of the session was found */
+    int64_t cpu_ns;     /* processor time of all its processes and their reaped children */
+    int64_t starved_ns; /* time for which its processes' main threads were ready and had no processor;
+                           0 where the kernel does not count it */
+    uint64_t output;    /* bytes written so far, as far as they can be counted */
     char wait[ACTIVITY_WAIT_SIZE]; /* wait of the worker's main thread: "S futex_wait_queue"; "":
                                       unknown */
 };

@@ -250,6 +250,12 @@ long long activity_probe_ticks(const char *stat_text)
     return at ? ticks : -1;
 }
 
+int64_t activity_probe_starved_ns(const char *schedstat_text)
+{
+    const char *at = strchr(schedstat_text, ' ');
+    return at ? strtoll(at, NULL, 10) : 0;
+}
+
 static bool read_proc_text(struct buffer *text, const char *format, pid_t pid)
 {
     char path[64];
@@ -288,8 +294,9 @@ static bool look_at_process(void *context, const struct descendants_process *pro
         long long ticks =
             read_proc_text(&text, "/proc/%d/stat", process->pid) ? activity_probe_ticks(text.data) : -1;
         sample->there = true;
-        sample->runs |= process->state == 'R';
         sample->cpu_ns += ticks < 0 ? 0 : ticks * (NS_PER_S / sysconf(_SC_CLK_TCK));
+        if (read_proc_text(&text, "/proc/%d/schedstat", process->pid))
+            sample->starved_ns += activity_probe_starved_ns(text.data);
         if (process->pid == probe->workers[i].session)
             look_at_worker(process, sample);
     }

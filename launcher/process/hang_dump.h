@@ -70,5 +70,8 @@ struct background_job *activity_probe_start(const pid_t *sessions, size_t count,
 
 /* utime + stime + cutime + cstime of a /proc/PID/stat text in clock ticks; -1 if it has none (pure). */
 long long activity_probe_ticks(const char *stat_text);
+/* The second number of a /proc/PID/schedstat text: for how long the main thread was ready and had no
+ * processor; 0 if it has none (pure). */
+int64_t activity_probe_starved_ns(const char *schedstat_text);
 
 #endif

@@ -350,27 +350,47 @@ static void a_sign_of_life_clears_the_node(void **state)
     static const struct {
         int64_t cpu_ms;
         uint64_t output;
-        bool gone, runs;
-    } rows[] = {{1101, 5, false, false}, /* more than 1% of 10 s */
-                {900, 5, false, false},
-                {1000, 6, false, false},
-                {1000, 5, true, false},
-                {1000, 5, false, true} /* starved */};
+        bool gone;
+        int64_t starved_ms;
+    } rows[] = {{1101, 5, false, 0}, /* more than 1% of 10 s */
+                {900, 5, false, 0},
+                {1000, 6, false, 0},
+                {1000, 5, true, 0},
+                {1000, 5, false, 5001} /* more than half of them */};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct activity workers[2] = {0};
         for (int64_t now = 100; now <= 110; now += 10)
             for (int k = 0; k < 2; k++)
                 look(&workers[k], 1000, 5, "S futex", now);
         look(&workers[0], 1000, 5, "S futex", 120);
-        look(&workers[1], rows[i].cpu_ms, rows[i].output, "S futex", 120);
+        struct activity_sample sample = {.there = true,
+                                         .cpu_ns = rows[i].cpu_ms * NS_PER_MS,
+                                         .starved_ns = rows[i].starved_ms * NS_PER_MS,
+                                         .output = rows[i].output,
+                                         .wait = "R"};
+        activity_take(&workers[1], &sample, at(120));
         if (rows[i].gone)
             activity_take(&workers[1], &(struct activity_sample){0}, at(120));
-        if (rows[i].runs)
-            activity_take(&workers[1], &(struct activity_sample){true, NS_PER_S, 5, true, "R"}, at(120));
         look(&workers[0], 1000, 5, "S futex", 130);
-        look(&workers[1], rows[i].cpu_ms, rows[i].output, "S futex", 130);
+        activity_take(&workers[1], &sample, at(130));
         assert_int_equal(activities_hung(workers, 2, limit), -1);
     }
+}
+
+/* A hung worker's watchdog threads wait for a processor at each wake, where many others want one. */
+static void a_crowded_machine_hides_no_hang(void **state)
+{
+    (void)state;
+    struct activity worker = {0};
+    for (int64_t now = 100; now <= 130; now += 10) {
+        const struct activity_sample sample = {
+            .there = true, .cpu_ns = NS_PER_S, .starved_ns = now * NS_PER_S / 100 * 45, .wait = "R"};
+        assert_int_equal(activities_hung(&worker, 1, 30 * NS_PER_S), -1);
+        activity_take(&worker, &sample, at(now));
+    }
+    assert_int_equal(activities_hung(&worker, 1, 30 * NS_PER_S), 0);
+    assert_int_equal(activity_probe_starved_ns("12 345 6\n"), 345);
+    assert_int_equal(activity_probe_starved_ns(""), 0);
 }
 
 static void looks_and_their_times(void **state)
@@ -391,6 +411,7 @@ int main(void)
         cmocka_unit_test(a_beat_may_come_in_pieces),
         cmocka_unit_test(quiet_workers_hang_together),
         cmocka_unit_test(a_sign_of_life_clears_the_node),
+        cmocka_unit_test(a_crowded_machine_hides_no_hang),
         cmocka_unit_test(looks_and_their_times),
         cmocka_unit_test(a_line_that_is_no_number_beats_without_a_step),
         cmocka_unit_test(figures_are_no_heartbeat),
