@@ -189,14 +189,20 @@ enum kernels_products {
     KERNELS_PRODUCTS
 };
 
-/* The three slots linear_* of one library. */
-struct kernels_linear {
-    void (*forward)(void *out, const void *in, const void *weight, const void *bias, int N, int C, int OC,
-                    int row, void *stream);
-    void (*backward_input)(void *din, const void *dout, const void *weight, int N, int C, int OC, int row,
-                           int beta_in, void *stream);
-    void (*backward_weight)(void *dweight, void *dbias, const void *dout, const void *in, int N, int C,
-                            int OC, int row, int beta, void *stream);
+/* The slots of one library that multiply matrices. */
+struct kernels_by {
+    void (*linear_forward)(void *out, const void *in, const void *weight, const void *bias, int N, int C,
+                           int OC, int row, void *stream);
+    void (*linear_backward_input)(void *din, const void *dout, const void *weight, int N, int C, int OC,
+                                  int row, int beta_in, void *stream);
+    void (*linear_backward_weight)(void *dweight, void *dbias, const void *dout, const void *in, int N, int C,
+                                   int OC, int row, int beta, void *stream);
+    void (*conv2d_forward)(void *out, const void *in, const void *weight, const void *bias,
+                           const struct conv2d *c, int N, void *work, void *stream);
+    void (*conv2d_backward_input)(void *din, const void *dout, const void *weight, const struct conv2d *c,
+                                  int N, int beta, void *work, void *stream);
+    void (*conv2d_backward_weight)(void *dweight, void *dbias, const void *dout, const void *in,
+                                   const struct conv2d *c, int N, int beta, void *work, void *stream);
 };
 
 struct kernels {
@@ -431,9 +437,9 @@ struct kernels {
     /* out = beta*out + in, in of dtype_in: bf16 or f16 */
     void (*widen)(void *out, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream);
 
-    /* The CPU's tables: linear_* by other libraries than OpenBLAS, which kernels_cpu_by puts in place. Zeroed
-     * elsewhere. */
-    struct kernels_linear linear_by[KERNELS_PRODUCTS];
+    /* The CPU's tables: linear_* and conv2d_* by other libraries than OpenBLAS, which kernels_cpu_by puts in
+     * place. Zeroed elsewhere. */
+    struct kernels_by by[KERNELS_PRODUCTS];
 };
 
 enum { KERNELS_ABI = 13 };
@@ -455,10 +461,10 @@ const struct kernels *kernels_ref_f64(void);
  * variant in tests; a variant that the processor lacks is never picked. Never fails; any thread may
  * call it. */
 const struct kernels *kernels_cpu(unsigned isa_mask);
-/* kernels_cpu(-1) with linear_* by a library; its name ends in the library's: "cpu-avx512-onednn". NULL:
- * MUSTER_E_NOT_FOUND without libdnnl, MUSTER_E_UNSUPPORTED where this build has no oneDNN, or the processor
- * no instructions for bf16. KERNELS_AUTO never fails: it is kernels_cpu(-1) where oneDNN is absent or would
- * compute without AVX-512. Any thread may call it. */
+/* kernels_cpu(-1) with linear_* and conv2d_* by a library; its name ends in the library's:
+ * "cpu-avx512-onednn". NULL: MUSTER_E_NOT_FOUND without libdnnl, MUSTER_E_UNSUPPORTED where this build has no
+ * oneDNN, or the processor no instructions for bf16. KERNELS_AUTO never fails: it is kernels_cpu(-1) where
+ * oneDNN is absent or would compute without AVX-512. Any thread may call it. */
 const struct kernels *kernels_cpu_by(enum kernels_products by, struct muster_error *err);
 enum { KERNELS_ISA_BASE = 1, KERNELS_ISA_AVX2 = 2, KERNELS_ISA_AVX512 = 4 };
 /* Threads of the kernels that the calling thread runs, itself included; set once, by the compute-stream

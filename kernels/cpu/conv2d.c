@@ -1,5 +1,5 @@
 /* conv2d.c - convolution as matrix products. The squares under the filter become columns of a matrix
- * (im2col), a tile of output rows at a time: the tile is in the cache when OpenBLAS reads it. Between
+ * (im2col), a tile of output rows at a time: the tile is in the cache when it is multiplied. Between
  * picture and tile lies a strip: the rows of the picture that a tile needs, with the zeros around them. Every
  * row of the matrix is therefore a piece of a row of the strip.
  *
@@ -7,8 +7,8 @@
  * thread. It has its own tile and its own sum of the weights' gradient; the sums are added up in order at the
  * end. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/product.h"
 
-#include <cblas.h>
 #include <string.h>
 
 enum { CONV_PARTS = 16, TILE_BYTES = 256 << 10, LINE_FLOATS = 16 };
@@ -21,6 +21,7 @@ struct conv {
     int64_t in, out;               /* elements of a picture, of its output */
     int64_t tile, strip, weights;  /* floats of work memory for a part; weights: a gradient */
     int parts;
+    enum kernels_products by;
 };
 
 static int64_t lines(int64_t floats)
@@ -37,14 +38,15 @@ static int tile_rows_of(const struct conv *v)
     return tiles > 1 ? (v->rows + tiles - 1) / tiles : v->rows;
 }
 
-static struct conv conv_of(const struct conv2d *c, int N)
+static struct conv conv_of(const struct conv2d *c, int N, enum kernels_products by)
 {
     struct conv v = {.c = c,
                      .rows = conv2d_size(c->height, c->kernel, c->stride, c->padding),
                      .columns = conv2d_size(c->width, c->kernel, c->stride, c->padding),
                      .depth = c->channels * c->kernel * c->kernel,
                      .strip_columns = c->width + 2 * c->padding,
-                     .parts = N < CONV_PARTS ? N : CONV_PARTS};
+                     .parts = N < CONV_PARTS ? N : CONV_PARTS,
+                     .by = by};
     v.tile_rows = tile_rows_of(&v);
     v.strip_rows = (v.tile_rows - 1) * c->stride + c->kernel;
     v.in = (int64_t)c->channels * c->height * c->width;
@@ -58,7 +60,7 @@ static struct conv conv_of(const struct conv2d *c, int N)
 
 size_t CPU(conv2d_work)(const struct conv2d *c, int N)
 {
-    const struct conv v = conv_of(c, N);
+    const struct conv v = conv_of(c, N, KERNELS_OPENBLAS);
     return (size_t)((v.tile + v.strip + v.weights) * v.parts) * sizeof(float);
 }
 
@@ -242,18 +244,27 @@ static void forward_picture(const struct conv *v, float *out, const float *in, c
     for (int first = 0; first < v->rows; first += v->tile_rows) {
         int count = tile_count(v, first) * v->columns, at = first * v->columns;
         const float *columns = columns_of(v, in, first, work);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, v->c->filters, count, v->depth, 1, weight,
-                    v->depth, columns, is_plain(v) ? plane : count, bias ? 1 : 0, out + at, plane);
+        CPU(product_alone)
+        (&(struct product){.rows = v->c->filters,
+                           .columns = count,
+                           .depth = v->depth,
+                           .a = weight,
+                           .a_stride = v->depth,
+                           .b = columns,
+                           .b_stride = is_plain(v) ? plane : count,
+                           .beta = bias ? 1 : 0,
+                           .out = out + at,
+                           .out_stride = plane},
+         v->by);
     }
 }
 
-void CPU(conv2d_forward)(void *out_, const void *in_, const void *weight, const void *bias,
-                         const struct conv2d *c, int N, void *work, void *stream)
+static void conv2d_forward(void *out_, const void *in_, const void *weight, const void *bias,
+                           const struct conv2d *c, int N, void *work, enum kernels_products by)
 {
     float *out = out_;
     const float *in = in_;
-    const struct conv v = conv_of(c, N);
-    (void)stream;
+    const struct conv v = conv_of(c, N, by);
     CPU_PARALLEL_FOR(v.parts > 1)
     for (int part = 0; part < v.parts; part++) {
         const struct scratch own = scratch_of(&v, work, part);
@@ -273,9 +284,19 @@ static void backward_picture(const struct conv *v, float *din, const float *dout
         memset(din, 0, (size_t)v->in * sizeof *din);
     for (int first = 0; first < v->rows; first += v->tile_rows) {
         int count = tile_count(v, first) * v->columns, at = first * v->columns;
-        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, v->depth, count, v->c->filters, 1, weight,
-                    v->depth, dout + at, plane, is_plain(v) && beta ? 1 : 0,
-                    is_plain(v) ? din + at : work.tile, is_plain(v) ? plane : count);
+        CPU(product_alone)
+        (&(struct product){.a_transposed = true,
+                           .rows = v->depth,
+                           .columns = count,
+                           .depth = v->c->filters,
+                           .a = weight,
+                           .a_stride = v->depth,
+                           .b = dout + at,
+                           .b_stride = plane,
+                           .beta = is_plain(v) && beta ? 1 : 0,
+                           .out = is_plain(v) ? din + at : work.tile,
+                           .out_stride = is_plain(v) ? plane : count},
+         v->by);
         if (is_plain(v))
             continue;
         clear_strip(v, work.strip);
@@ -284,13 +305,12 @@ static void backward_picture(const struct conv *v, float *din, const float *dout
     }
 }
 
-void CPU(conv2d_backward_input)(void *din_, const void *dout_, const void *weight, const struct conv2d *c,
-                                int N, int beta, void *work, void *stream)
+static void conv2d_backward_input(void *din_, const void *dout_, const void *weight, const struct conv2d *c,
+                                  int N, int beta, void *work, enum kernels_products by)
 {
     float *din = din_;
     const float *dout = dout_;
-    const struct conv v = conv_of(c, N);
-    (void)stream;
+    const struct conv v = conv_of(c, N, by);
     CPU_PARALLEL_FOR(v.parts > 1)
     for (int part = 0; part < v.parts; part++)
         for (int n = part; n < N; n += v.parts)
@@ -313,8 +333,19 @@ static void weight_picture(const struct conv *v, float *dweight, float *dbias, c
     for (int first = 0; dweight && first < v->rows; first += v->tile_rows) {
         int count = tile_count(v, first) * v->columns, at = first * v->columns;
         const float *columns = columns_of(v, in, first, work);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, v->c->filters, v->depth, count, 1, dout + at,
-                    plane, columns, is_plain(v) ? plane : count, 1, dweight, v->depth);
+        CPU(product_alone)
+        (&(struct product){.b_transposed = true,
+                           .rows = v->c->filters,
+                           .columns = v->depth,
+                           .depth = count,
+                           .a = dout + at,
+                           .a_stride = plane,
+                           .b = columns,
+                           .b_stride = is_plain(v) ? plane : count,
+                           .beta = 1,
+                           .out = dweight,
+                           .out_stride = v->depth},
+         v->by);
     }
 }
 
@@ -332,14 +363,14 @@ static void add_parts(float *to, const float *from, int64_t apart, int parts, in
     }
 }
 
-void CPU(conv2d_backward_weight)(void *dweight, void *dbias, const void *dout_, const void *in_,
-                                 const struct conv2d *c, int N, int beta, void *work, void *stream)
+static void conv2d_backward_weight(void *dweight, void *dbias, const void *dout_, const void *in_,
+                                   const struct conv2d *c, int N, int beta, void *work,
+                                   enum kernels_products by)
 {
     const float *dout = dout_, *in = in_;
-    const struct conv v = conv_of(c, N);
+    const struct conv v = conv_of(c, N, by);
     const int64_t weights = (int64_t)c->filters * v.depth;
     float *sums = (float *)work + v.parts * (v.tile + v.strip);
-    (void)stream;
     CPU_PARALLEL_FOR(v.parts > 1)
     for (int part = 0; part < v.parts; part++) {
         const struct scratch scratch = scratch_of(&v, work, part);
@@ -355,3 +386,31 @@ void CPU(conv2d_backward_weight)(void *dweight, void *dbias, const void *dout_, 
     if (dbias)
         add_parts(dbias, sums + lines(weights), v.weights, v.parts, c->filters, beta);
 }
+
+/* ---- the slots, by library ---- */
+
+#define CONV2D_SLOTS(suffix, by)                                                                             \
+    void CPU(conv2d_forward##suffix)(void *out, const void *in, const void *weight, const void *bias,        \
+                                     const struct conv2d *c, int N, void *work, void *stream)                \
+    {                                                                                                        \
+        (void)stream;                                                                                        \
+        conv2d_forward(out, in, weight, bias, c, N, work, by);                                               \
+    }                                                                                                        \
+    void CPU(conv2d_backward_input##suffix)(void *din, const void *dout, const void *weight,                 \
+                                            const struct conv2d *c, int N, int beta, void *work,             \
+                                            void *stream)                                                    \
+    {                                                                                                        \
+        (void)stream;                                                                                        \
+        conv2d_backward_input(din, dout, weight, c, N, beta, work, by);                                      \
+    }                                                                                                        \
+    void CPU(conv2d_backward_weight##suffix)(void *dweight, void *dbias, const void *dout, const void *in,   \
+                                             const struct conv2d *c, int N, int beta, void *work,            \
+                                             void *stream)                                                   \
+    {                                                                                                        \
+        (void)stream;                                                                                        \
+        conv2d_backward_weight(dweight, dbias, dout, in, c, N, beta, work, by);                              \
+    }
+CONV2D_SLOTS(, KERNELS_OPENBLAS)
+CONV2D_SLOTS(_onednn, KERNELS_ONEDNN)
+CONV2D_SLOTS(_bf16, KERNELS_BF16)
+CONV2D_SLOTS(_auto, KERNELS_AUTO)

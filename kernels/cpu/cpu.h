@@ -21,14 +21,17 @@
 #define CPU_DECLARE(operation) KERNELS_DECLARE(operation, CPU(operation))
 KERNELS_OPERATIONS(CPU_DECLARE)
 #undef CPU_DECLARE
-#define CPU_DECLARE_LINEAR(suffix)                                                                           \
+#define CPU_DECLARE_BY(suffix)                                                                               \
     KERNELS_DECLARE(linear_forward, CPU(linear_forward##suffix))                                             \
     KERNELS_DECLARE(linear_backward_input, CPU(linear_backward_input##suffix))                               \
-    KERNELS_DECLARE(linear_backward_weight, CPU(linear_backward_weight##suffix))
-CPU_DECLARE_LINEAR(_onednn)
-CPU_DECLARE_LINEAR(_bf16)
-CPU_DECLARE_LINEAR(_auto)
-#undef CPU_DECLARE_LINEAR
+    KERNELS_DECLARE(linear_backward_weight, CPU(linear_backward_weight##suffix))                             \
+    KERNELS_DECLARE(conv2d_forward, CPU(conv2d_forward##suffix))                                             \
+    KERNELS_DECLARE(conv2d_backward_input, CPU(conv2d_backward_input##suffix))                               \
+    KERNELS_DECLARE(conv2d_backward_weight, CPU(conv2d_backward_weight##suffix))
+CPU_DECLARE_BY(_onednn)
+CPU_DECLARE_BY(_bf16)
+CPU_DECLARE_BY(_auto)
+#undef CPU_DECLARE_BY
 #define CPU_TEXT2(text) #text
 #define CPU_TEXT(text)  CPU_TEXT2(text)
 #define CPU_TABLE_NAME  "cpu-" CPU_TEXT(CPU_VARIANT)

@@ -156,3 +156,8 @@ void CPU(product)(const struct product *p, enum kernels_products by)
         part_of_product(p, &r, by);
     }
 }
+
+void CPU(product_alone)(const struct product *p, enum kernels_products by)
+{
+    part_of_product(p, &(struct rectangle){0, p->rows, 0, p->columns}, by);
+}

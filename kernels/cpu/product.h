@@ -20,6 +20,8 @@ struct product {
 
 #ifdef CPU_VARIANT
 void CPU(product)(const struct product *p, enum kernels_products by);
+/* The same on the calling thread alone. */
+void CPU(product_alone)(const struct product *p, enum kernels_products by);
 #endif
 
 #endif

@@ -79,13 +79,16 @@ static void fill_tables_by(void)
     (void)snprintf(libraries_text, sizeof libraries_text, "%s; %s", kernels_cpu_blas(),
                    onednn_text()); /* fits */
     for (int by = KERNELS_OPENBLAS + 1; by < KERNELS_PRODUCTS; by++) {
-        const struct kernels_linear *linear = &table->linear_by[by];
+        const struct kernels_by *slots = &table->by[by];
         tables_by[by] = *table;
         (void)snprintf(names_by[by], sizeof names_by[by], "%s%s", table->name, products_names[by]); /* fits */
         tables_by[by].name = names_by[by];
-        tables_by[by].linear_forward = linear->forward;
-        tables_by[by].linear_backward_input = linear->backward_input;
-        tables_by[by].linear_backward_weight = linear->backward_weight;
+        tables_by[by].linear_forward = slots->linear_forward;
+        tables_by[by].linear_backward_input = slots->linear_backward_input;
+        tables_by[by].linear_backward_weight = slots->linear_backward_weight;
+        tables_by[by].conv2d_forward = slots->conv2d_forward;
+        tables_by[by].conv2d_backward_input = slots->conv2d_backward_input;
+        tables_by[by].conv2d_backward_weight = slots->conv2d_backward_weight;
     }
 }
 

@@ -4,6 +4,13 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/ref/real.h"
 
+#define SLOTS_BY(suffix)                                                                                     \
+    {                                                                                                        \
+        CPU(linear_forward##suffix), CPU(linear_backward_input##suffix),                                     \
+            CPU(linear_backward_weight##suffix), CPU(conv2d_forward##suffix),                                \
+            CPU(conv2d_backward_input##suffix), CPU(conv2d_backward_weight##suffix)                          \
+    }
+
 const struct kernels CPU(table) = {
     .abi = KERNELS_ABI,
     .size = sizeof(struct kernels),
@@ -63,10 +70,7 @@ const struct kernels CPU(table) = {
     .scale = CPU(scale),
     .cast = CPU(cast),
     .widen = CPU(widen),
-    .linear_by = {[KERNELS_ONEDNN] = {CPU(linear_forward_onednn), CPU(linear_backward_input_onednn),
-                                      CPU(linear_backward_weight_onednn)},
-                  [KERNELS_BF16] = {CPU(linear_forward_bf16), CPU(linear_backward_input_bf16),
-                                    CPU(linear_backward_weight_bf16)},
-                  [KERNELS_AUTO] = {CPU(linear_forward_auto), CPU(linear_backward_input_auto),
-                                    CPU(linear_backward_weight_auto)}},
+    .by = {[KERNELS_ONEDNN] = SLOTS_BY(_onednn),
+           [KERNELS_BF16] = SLOTS_BY(_bf16),
+           [KERNELS_AUTO] = SLOTS_BY(_auto)},
 };

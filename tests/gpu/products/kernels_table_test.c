@@ -476,7 +476,7 @@ static void every_slot_is_filled(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         const char *slots = (const char *)&tables[i]->linear_forward;
-        for (const char *p = slots; p < (const char *)tables[i]->linear_by; p += sizeof(void *)) {
+        for (const char *p = slots; p < (const char *)tables[i]->by; p += sizeof(void *)) {
             void *slot;
             memcpy(&slot, p, sizeof slot);
             if (!slot)

@@ -4,7 +4,9 @@
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "kernels/narrow.h"
 #include "tests/support/rank_threads.h"
 #include "tests/unit/kernels/kernels_support.h"
 
@@ -19,7 +21,7 @@ static const struct conv_case convs[] = {
     {3, {3, 32, 32, 32, 3, 1, 1}}, {5, {3, 9, 7, 17, 3, 1, 1}},   {2, {4, 9, 11, 3, 3, 2, 1}},
     {2, {2, 13, 5, 5, 5, 1, 2}},   {2, {2, 12, 12, 3, 4, 3, 0}},  {19, {5, 6, 6, 7, 1, 1, 0}},
     {3, {5, 7, 6, 4, 1, 2, 0}},    {1, {64, 26, 24, 8, 3, 1, 1}}, {2, {2, 3, 3, 2, 3, 1, 2}},
-    {17, {2, 5, 3, 2, 3, 3, 2}},   {2, {96, 39, 40, 3, 3, 2, 1}},
+    {17, {2, 5, 3, 2, 3, 3, 2}},   {2, {96, 39, 40, 3, 3, 2, 1}}, {2, {64, 14, 13, 48, 3, 1, 1}},
 };
 
 static size_t conv_outs(const struct conv_case *t)
@@ -27,6 +29,12 @@ static size_t conv_outs(const struct conv_case *t)
     const struct conv2d *c = &t->c;
     return (size_t)(t->N * c->filters * conv2d_size(c->height, c->kernel, c->stride, c->padding) *
                     conv2d_size(c->width, c->kernel, c->stride, c->padding));
+}
+
+static void round_all(float *values, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        values[i] = narrow_from_bf16(narrow_to_bf16(values[i]));
 }
 
 static void check_conv(const struct kernels *k, const struct conv_case *t)
@@ -40,6 +48,11 @@ static void check_conv(const struct kernels *k, const struct conv_case *t)
     scope_memory float *bias = floats_new(filters, FILL_UNIT), *dout = floats_new(outs, FILL_UNIT);
     scope_memory float *work = floats_new(k->conv2d_work(c, t->N) / sizeof(float), FILL_UNIT);
     scope_memory float *expected = floats_new(outs, FILL_UNIT), *got = floats_copy(expected, outs);
+    if (strstr(k->name, "bf16")) {
+        round_all(in, ins);
+        round_all(weight, weights);
+        round_all(dout, outs);
+    }
     computing("%s conv2d N=%d channels=%d %dx%d filters=%d kernel=%d stride=%d padding=%d", k->name, t->N,
               c->channels, c->height, c->width, c->filters, c->kernel, c->stride, c->padding);
     for (int with = 0; with < 2; with++) {
@@ -79,6 +92,11 @@ static void conv2d_matches(void **state)
     for (const struct kernels *const *k = kernels_variants(); *k; k++)
         for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
             check_conv(*k, &convs[i]);
+    for (enum kernels_products by = KERNELS_ONEDNN; by < KERNELS_PRODUCTS; by++) {
+        const struct kernels *k = kernels_cpu_by(by, NULL);
+        for (size_t i = 0; k && i < sizeof convs / sizeof *convs; i++)
+            check_conv(k, &convs[i]);
+    }
 }
 
 struct pool_case {

@@ -75,11 +75,39 @@ static void small_products_of_bf16_stay_fp32(void **state)
     hold_choices(k, true);
 }
 
+static void convolutions_choose_as_well(void **state)
+{
+    enum { PICTURES = 2, PLANE = 8 * 8, CHANNELS = 256, FILTERS = 64, WEIGHTS = CHANNELS * FILTERS * 9 };
+    static const struct conv2d c = {CHANNELS, 8, 8, FILTERS, 3, 1, 1};
+    const size_t n = (size_t)PICTURES * FILTERS * PLANE;
+    scope_memory float *in = floats_new((size_t)PICTURES * CHANNELS * PLANE, FILL_UNIT),
+                       *weight = floats_new(WEIGHTS, FILL_UNIT);
+    scope_memory float *work =
+        floats_new(kernels_cpu(~0u)->conv2d_work(&c, PICTURES) / sizeof(float), FILL_UNIT);
+    float *outs[KERNELS_PRODUCTS] = {NULL};
+    (void)state;
+    for (enum kernels_products by = 0; by < KERNELS_PRODUCTS; by++) {
+        const struct kernels *k = kernels_cpu_by(by, NULL);
+        outs[by] = floats_new(n, FILL_UNIT);
+        if (k)
+            k->conv2d_forward(outs[by], in, weight, NULL, &c, PICTURES, work, NULL);
+    }
+    if (kernels_cpu_by(KERNELS_AUTO, NULL) != kernels_cpu(~0u)) {
+        assert_memory_equal(outs[KERNELS_AUTO], outs[KERNELS_ONEDNN], n * sizeof(float));
+        assert_memory_not_equal(outs[KERNELS_AUTO], outs[KERNELS_OPENBLAS], n * sizeof(float));
+    }
+    if (kernels_cpu_by(KERNELS_BF16, NULL))
+        assert_memory_not_equal(outs[KERNELS_BF16], outs[KERNELS_AUTO], n * sizeof(float));
+    for (enum kernels_products by = 0; by < KERNELS_PRODUCTS; by++)
+        kernels_scope_free(&outs[by]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_shape_chooses_the_library),
         cmocka_unit_test(small_products_of_bf16_stay_fp32),
+        cmocka_unit_test(convolutions_choose_as_well),
     };
     kernels_test_begin(1);
     return cmocka_run_group_tests(tests, NULL, NULL);

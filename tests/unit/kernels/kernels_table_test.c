@@ -29,7 +29,7 @@ static void tables_are_complete(void **state)
         assert_int_equal(tables[i]->dtype, i == 1 ? DTYPE_F64 : DTYPE_F32);
         assert_int_equal(tables[i]->row_multiple, 1); /* plans of the CPU have no gaps */
         /* Everything after the head is function pointers. */
-        for (size_t at = offsetof(struct kernels, linear_forward); at < offsetof(struct kernels, linear_by);
+        for (size_t at = offsetof(struct kernels, linear_forward); at < offsetof(struct kernels, by);
              at += sizeof(void *)) {
             void *slot;
             memcpy(&slot, (const char *)tables[i] + at, sizeof slot);
