@@ -2,12 +2,15 @@
 
     python3 benchmarks/train_cpu.py --build BUILD_DIR [--rounds N] [--threads N] [--tokens 256,1024] [--peers eager,compile,jax]
                                     [--matmul fp32|openblas|onednn|bf16]
-                                    [--keep-environment] [--torch-python PYTHON] [--jax-python PYTHON]
+                                    [--clock elapsed|processor] [--keep-environment] [--torch-python PYTHON] [--jax-python PYTHON]
 
 For 256 and 1,024 tokens (4 sequences of 64 and of 256): in every round one step of muster's trainer, its products alone
 (the physical limit here: same calls, shapes and threads, distinct cold weights, in the same process), and one step of
 each peer, one after the other, so that a noisy machine disturbs all alike. Medians over the rounds are shown; the first
 round warms up and compiles, and is not counted.
+
+On a machine that others use, --clock processor takes each process's processor time of a step in place of the elapsed time. It is for
+one thread: threads that spin would count.
 
 All begin with the weights that muster wrote and get the same batches, and their losses are compared in every round: a
 peer that computes something else ends the benchmark. Variables that choose the code of a library (OPENBLAS_CORETYPE and
@@ -46,17 +49,22 @@ def arguments():
     parser.add_argument("--tokens", default="256,1024", help="multiples of 4; %(default)s")
     parser.add_argument("--peers", default="eager,compile,jax", help="some of them, or none; %(default)s")
     parser.add_argument("--matmul", choices=list(MATMULS), default="fp32", help="ours; bf16 is beside PyTorch's autocast; %(default)s")
+    parser.add_argument("--clock", choices=["elapsed", "processor"], default="elapsed", help="processor: with one thread; %(default)s")
     parser.add_argument("--keep-environment", action="store_true", help="variables that choose a library's code stay")
     torch_peer.add_argument(parser)
     jax_peer.add_argument(parser)
     results.add_argument(parser)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.clock == "processor" and options.threads != 1:
+        parser.error(f"--clock processor with {options.threads} threads: use --threads 1")
+    return options
 
 
 def environment(options):
     """For all programs that are measured; and a line about removed and kept variables."""
     choosing = {name: value for name, value in os.environ.items() if CHOOSING.match(name)}
     listed = ", ".join(f"{name}={value}" for name, value in sorted(choosing.items())) or "none"
+    os.environ["MUSTER_BENCH_CLOCK"] = options.clock
     if options.keep_environment:
         return dict(os.environ), f"variables that choose a library's code, kept: {listed}"
     kept = {name: value for name, value in os.environ.items() if name not in choosing}
@@ -121,7 +129,7 @@ def loss_difference(ours, peer, bound=LOSS_BOUND):
     return worst
 
 
-def report(tokens, ours, peers, matmul):
+def report(tokens, ours, peers, matmul, place):
     steps, products = zip(*ours.times[1:])
     step, product = statistics.median(steps), statistics.median(products)
     ratio = statistics.median(s / p for s, p in zip(steps, products))
@@ -131,7 +139,7 @@ def report(tokens, ours, peers, matmul):
     faster = {name: statistics.median(t / s for s, t in zip(steps, times)) for name, times in medians.items()}
     limit = "its matrix products alone"
     bound = BF16_BOUND if matmul == "bf16" else LOSS_BOUND
-    RUN.add(f"GPT-2 124M step, {MATMULS[matmul]}, {tokens:,} tokens", "ms", list(steps), medians, (limit, list(products)), ratios={limit: ratio, **faster})
+    RUN.add(f"GPT-2 124M step, {MATMULS[matmul]}, {tokens:,} tokens{place}", "ms", list(steps), medians, (limit, list(products)), ratios={limit: ratio, **faster})
     for peer in peers:
         times = [taken for (taken,) in peer.times[1:]]
         faster = statistics.median(t / s for s, t in zip(steps, times))
@@ -139,6 +147,12 @@ def report(tokens, ours, peers, matmul):
             f"              {peer.name:16} {statistics.median(times):8.0f} ms  its step / muster's = {faster:.2f};"
             f" first step {peer.times[0][0] / 1e3:.1f} s; losses differ by {loss_difference(ours, peer, bound):.1e}"
         )
+
+
+def place_of(options):
+    """Part of a figure's name, where it is not elapsed time on all processors."""
+    threads = "" if options.threads == len(os.sched_getaffinity(0)) else f", {options.threads} thread{'s' * (options.threads > 1)}"
+    return threads + (", processor time" if options.clock == "processor" else "")
 
 
 def compare(options, variables, tokens, describe):
@@ -157,7 +171,7 @@ def compare(options, variables, tokens, describe):
             server.ask()
     for server in [ours, *peers]:
         server.close()
-    report(tokens, ours, peers, options.matmul)
+    report(tokens, ours, peers, options.matmul, place_of(options))
 
 
 def main():
