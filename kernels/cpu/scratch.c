@@ -8,7 +8,7 @@ static pthread_key_t key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static int key_error;
 
-static const size_t bytes = SCRATCH_ELEMENTS * sizeof(uint16_t);
+static const size_t bytes = SCRATCH_ELEMENTS * sizeof(uint16_t) + SCRATCH_LIBRARY;
 
 static void scratch_free(void *memory)
 {

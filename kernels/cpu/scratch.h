@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 enum { SCRATCH_ELEMENTS = 5 << 18 }; /* elements of 16 bits: 2.5 MiB */
+enum { SCRATCH_LIBRARY = 4 << 20 };  /* bytes after them, for the library that multiplies */
 
 /* The calling thread's, made by the first call and freed at the thread's end; NULL: no memory. 64-aligned. */
 uint16_t *cpu_scratch(void);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "kernels/cpu/onednn/onednn_abi.h"
+#include "kernels/cpu/scratch.h"
 #include "proto/base/error.h"
 
 static pthread_once_t open_once = PTHREAD_ONCE_INIT;
@@ -134,5 +135,6 @@ bool onednn_bf16(bool a_transposed, bool b_transposed, int rows, int columns, in
                                        out_stride,
                                        (a_transposed ? 1 : 0) | (b_transposed ? 2 : 0) | (beta != 0 ? 4 : 0)};
     const void *made = find_or_make(&shape);
-    return made && abi->run(made, a, b, out);
+    uint16_t *scratch = cpu_scratch();
+    return made && scratch && abi->run(made, a, b, out, scratch + SCRATCH_ELEMENTS);
 }

@@ -34,7 +34,9 @@ struct onednn_abi {
     unsigned (*isa)(void); /* bits, as the library counts them */
     /* A product of bf16 into fp32 of this shape: machine code, which stays. NULL: the library refuses. */
     void *(*make)(const struct onednn_shape *shape);
-    bool (*run)(const void *made, const uint16_t *a, const uint16_t *b, float *out);
+    /* scratch: SCRATCH_LIBRARY bytes of the calling thread. The library's own scratch belongs to the thread
+     * that made the code, and others may not run it at the same time. */
+    bool (*run)(const void *made, const uint16_t *a, const uint16_t *b, float *out, void *scratch);
     onednn_sgemm *const *sgemm; /* after open */
 };
 

@@ -20,6 +20,7 @@ const struct onednn_abi onednn_v2 = {.open = onednn2_open};
 
 #include <oneapi/dnnl/dnnl.h>
 
+#include "kernels/cpu/scratch.h"
 #include "proto/base/library.h"
 #include "proto/base/mem.h"
 
@@ -36,6 +37,9 @@ const struct onednn_abi onednn_v2 = {.open = onednn2_open};
     X(dnnl_primitive_attr_create)                                                                            \
     X(dnnl_primitive_attr_destroy)                                                                           \
     X(dnnl_primitive_attr_set_post_ops)                                                                      \
+    X(dnnl_primitive_attr_set_scratchpad_mode)                                                               \
+    X(dnnl_primitive_desc_query_md)                                                                          \
+    X(dnnl_memory_desc_get_size)                                                                             \
     X(dnnl_post_ops_create)                                                                                  \
     X(dnnl_post_ops_destroy)                                                                                 \
     X(dnnl_post_ops_append_sum)                                                                              \
@@ -52,7 +56,7 @@ static struct {
 } dnnl;
 
 struct made {
-    dnnl_memory_desc_t a, b, out;
+    dnnl_memory_desc_t a, b, out, scratch;
     dnnl_primitive_t primitive;
 };
 
@@ -115,12 +119,17 @@ static int onednn2_primitive(const struct onednn_shape *s, struct made *m)
     dnnl_post_ops_t after = NULL;
     int failed = onednn2_describe(s, m) ||
                  dnnl.dnnl_matmul_desc_init(&operation, &m->a, &m->b, NULL, &m->out) ||
-                 dnnl.dnnl_primitive_attr_create(&attributes);
+                 dnnl.dnnl_primitive_attr_create(&attributes) ||
+                 dnnl.dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
     if (!failed && s->flags & 4)
         failed = dnnl.dnnl_post_ops_create(&after) || dnnl.dnnl_post_ops_append_sum(after, 1) ||
                  dnnl.dnnl_primitive_attr_set_post_ops(attributes, after);
-    failed = failed || dnnl.dnnl_primitive_desc_create(&descriptor, &operation, attributes, engine, NULL) ||
-             dnnl.dnnl_primitive_create(&m->primitive, descriptor);
+    failed = failed || dnnl.dnnl_primitive_desc_create(&descriptor, &operation, attributes, engine, NULL);
+    if (!failed) {
+        m->scratch = *dnnl.dnnl_primitive_desc_query_md(descriptor, dnnl_query_scratchpad_md, 0);
+        failed = dnnl.dnnl_memory_desc_get_size(&m->scratch) > SCRATCH_LIBRARY ||
+                 dnnl.dnnl_primitive_create(&m->primitive, descriptor);
+    }
     if (descriptor)
         (void)dnnl.dnnl_primitive_desc_destroy(descriptor); /* fails for NULL alone, as those below */
     if (after)
@@ -139,17 +148,20 @@ static void *onednn2_make(const struct onednn_shape *shape)
     return NULL;
 }
 
-static bool onednn2_run(const void *made, const uint16_t *a, const uint16_t *b, float *out)
+static bool onednn2_run(const void *made, const uint16_t *a, const uint16_t *b, float *out, void *scratch)
 {
     const struct made *m = made;
-    dnnl_memory_t memory[3] = {NULL, NULL, NULL};
+    dnnl_memory_t memory[4] = {NULL, NULL, NULL, NULL};
     bool done = !dnnl.dnnl_memory_create(&memory[0], &m->a, engine, (void *)(uintptr_t)a) &&
                 !dnnl.dnnl_memory_create(&memory[1], &m->b, engine, (void *)(uintptr_t)b) &&
-                !dnnl.dnnl_memory_create(&memory[2], &m->out, engine, out);
-    const dnnl_exec_arg_t arguments[] = {
-        {DNNL_ARG_SRC, memory[0]}, {DNNL_ARG_WEIGHTS, memory[1]}, {DNNL_ARG_DST, memory[2]}};
-    done = done && !dnnl.dnnl_primitive_execute(m->primitive, stream, 3, arguments);
-    for (int i = 0; i < 3; i++)
+                !dnnl.dnnl_memory_create(&memory[2], &m->out, engine, out) &&
+                !dnnl.dnnl_memory_create(&memory[3], &m->scratch, engine, scratch);
+    const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, memory[0]},
+                                         {DNNL_ARG_WEIGHTS, memory[1]},
+                                         {DNNL_ARG_DST, memory[2]},
+                                         {DNNL_ARG_SCRATCHPAD, memory[3]}};
+    done = done && !dnnl.dnnl_primitive_execute(m->primitive, stream, 4, arguments);
+    for (int i = 0; i < 4; i++)
         if (memory[i])
             (void)dnnl.dnnl_memory_destroy(memory[i]); /* fails for NULL alone */
     return done;

@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "kernels/cpu/onednn/onednn_abi.h"
+#include "kernels/cpu/scratch.h"
 #include "proto/base/error.h"
 #include "proto/base/library.h"
 #include "proto/base/mem.h"
@@ -15,7 +16,10 @@ enum {
     TYPE_UNCHANGED = 0,
     SOURCE = 1,
     TARGET = 17,
-    WEIGHTS = 33
+    WEIGHTS = 33,
+    SCRATCH = 80,
+    SCRATCH_OURS = 1,
+    QUERY_SCRATCH = 136
 };
 enum { DIMENSIONS_LIMIT = 12 };
 
@@ -43,6 +47,10 @@ static struct {
     int (*attributes_create)(void **attributes);
     int (*attributes_destroy)(void *attributes);
     int (*attributes_set)(void *attributes, const void *after);
+    int (*scratch_mode)(void *attributes, int mode);
+    const void *(*query)(const void *product, int what, int index);
+    size_t (*size)(const void *described);
+    int (*describe_copy)(void **memory, const void *described);
     int (*after_create)(void **after);
     int (*after_destroy)(void *after);
     int (*after_sum)(void *after, float scale, int32_t zero, int type);
@@ -55,7 +63,7 @@ static struct {
 } dnnl;
 
 struct made {
-    void *a, *b, *out, *primitive; /* descriptions of memory, and the code */
+    void *a, *b, *out, *scratch, *primitive; /* descriptions of memory, and the code */
 };
 
 static void *engine, *stream; /* a CPU stream has no state: all threads use it */
@@ -80,6 +88,10 @@ static int onednn3_open(struct muster_error *err)
         ROW("dnnl_primitive_attr_create", attributes_create),
         ROW("dnnl_primitive_attr_destroy", attributes_destroy),
         ROW("dnnl_primitive_attr_set_post_ops", attributes_set),
+        ROW("dnnl_primitive_attr_set_scratchpad_mode", scratch_mode),
+        ROW("dnnl_primitive_desc_query_md", query),
+        ROW("dnnl_memory_desc_get_size", size),
+        ROW("dnnl_memory_desc_clone", describe_copy),
         ROW("dnnl_post_ops_create", after_create),
         ROW("dnnl_post_ops_destroy", after_destroy),
         ROW("dnnl_post_ops_append_sum", after_sum),
@@ -129,12 +141,14 @@ static int describe_all(const struct onednn_shape *s, struct made *m)
 static int make_code(const struct onednn_shape *s, struct made *m)
 {
     void *attributes = NULL, *after = NULL, *product = NULL;
-    int failed = describe_all(s, m) || dnnl.attributes_create(&attributes);
+    int failed = describe_all(s, m) || dnnl.attributes_create(&attributes) ||
+                 dnnl.scratch_mode(attributes, SCRATCH_OURS);
     if (!failed && s->flags & 4)
         failed = dnnl.after_create(&after) || dnnl.after_sum(after, 1, 0, TYPE_UNCHANGED) ||
                  dnnl.attributes_set(attributes, after);
     failed = failed || dnnl.product_create(&product, engine, m->a, m->b, NULL, m->out, attributes) ||
-             dnnl.primitive_create(&m->primitive, product);
+             dnnl.describe_copy(&m->scratch, dnnl.query(product, QUERY_SCRATCH, 0)) ||
+             dnnl.size(m->scratch) > SCRATCH_LIBRARY || dnnl.primitive_create(&m->primitive, product);
     if (product)
         (void)dnnl.product_destroy(product); /* fails for NULL alone, as those below */
     if (after)
@@ -149,24 +163,26 @@ static void *onednn3_make(const struct onednn_shape *shape)
     struct made *m = mem_calloc(1, sizeof *m);
     if (!m || !make_code(shape, m))
         return m;
-    void *const described[] = {m->a, m->b, m->out};
-    for (int i = 0; i < 3; i++)
+    void *const described[] = {m->a, m->b, m->out, m->scratch};
+    for (int i = 0; i < 4; i++)
         if (described[i])
             (void)dnnl.describe_end(described[i]); /* fails for NULL alone */
     mem_free(m);
     return NULL;
 }
 
-static bool onednn3_run(const void *made, const uint16_t *a, const uint16_t *b, float *out)
+static bool onednn3_run(const void *made, const uint16_t *a, const uint16_t *b, float *out, void *scratch)
 {
     const struct made *m = made;
-    void *memory[3] = {NULL, NULL, NULL};
+    void *memory[4] = {NULL, NULL, NULL, NULL};
     bool done = !dnnl.memory_create(&memory[0], m->a, engine, (void *)(uintptr_t)a) &&
                 !dnnl.memory_create(&memory[1], m->b, engine, (void *)(uintptr_t)b) &&
-                !dnnl.memory_create(&memory[2], m->out, engine, out);
-    const struct argument arguments[] = {{SOURCE, memory[0]}, {WEIGHTS, memory[1]}, {TARGET, memory[2]}};
-    done = done && !dnnl.primitive_execute(m->primitive, stream, 3, arguments);
-    for (int i = 0; i < 3; i++)
+                !dnnl.memory_create(&memory[2], m->out, engine, out) &&
+                !dnnl.memory_create(&memory[3], m->scratch, engine, scratch);
+    const struct argument arguments[] = {
+        {SOURCE, memory[0]}, {WEIGHTS, memory[1]}, {TARGET, memory[2]}, {SCRATCH, memory[3]}};
+    done = done && !dnnl.primitive_execute(m->primitive, stream, 4, arguments);
+    for (int i = 0; i < 4; i++)
         if (memory[i])
             (void)dnnl.memory_destroy(memory[i]); /* fails for NULL alone */
     return done;
