@@ -457,7 +457,8 @@ static int read_inputs(const char *folder, struct run *run, struct muster_error 
         run->input[i] = mem_calloc(bytes, 1);
         if (!run->input[i])
             return error_set(err, MUSTER_E_NOMEM, "no memory for %zu bytes of the batches", bytes);
-        const char *name = i == targets ? "targets" : run->model->inputs[i].name;
+        /* pictures are in FOLDER/tokens, too */
+        const char *name = i == targets ? "targets" : i ? run->model->inputs[i].name : "tokens";
         if (transfer(folder, name, false, run->input[i], bytes, err))
             return -1;
     }
