@@ -205,6 +205,39 @@ struct kernels_by {
                                    const struct conv2d *c, int N, int beta, void *work, void *stream);
 };
 
+/* A run of one tensor in a flat gradient. kept and rank 0: it is sent dense. */
+struct compress_piece {
+    int param;
+    int64_t at;           /* its first element in the gradient */
+    int64_t first, count; /* elements of the tensor; count may be 0 for a matrix */
+    int64_t kept;         /* top-k: elements that are sent */
+    /* PowerSGD: the tensor as a matrix, and where its columns of left and right begin, in elements. Both are
+     * stored column by column. */
+    int rank;
+    int64_t rows, columns, left, right;
+};
+
+/* Compression of gradients on a device whose memory the host does not reach: the functions of
+ * runtime/compress of the same names, for float, on the stream. Clip factor and skip are those of scalars. */
+struct kernels_compress {
+    size_t (*topk_work)(void); /* bytes of work memory */
+    void (*topk_encode)(void *encoded, void *dense, void *gradient, void *feedback,
+                        const struct compress_piece *pieces, int count, const struct step_scalars *scalars,
+                        double *figures, void *work, void *stream);
+    void (*topk_decode)(void *gradient, const void *encoded, const void *dense,
+                        const struct compress_piece *pieces, int count, int replicas, int64_t stride,
+                        const struct step_scalars *scalars, void *stream);
+    void (*power_left)(void *left, void *dense, void *gradient, const void *feedback, const void *factor,
+                       const struct compress_piece *pieces, int count, const struct step_scalars *scalars,
+                       void *stream);
+    void (*power_right)(void *left, void *right, const void *gradient, const struct compress_piece *pieces,
+                        int count, const struct step_scalars *scalars, void *stream);
+    size_t (*power_work)(void);
+    void (*power_decode)(void *gradient, void *feedback, const void *left, void *right, void *factor,
+                         const void *dense, const struct compress_piece *pieces, int count, int replicas,
+                         const struct step_scalars *scalars, double *figures, void *work, void *stream);
+};
+
 struct kernels {
     uint32_t abi, size;  /* KERNELS_ABI and sizeof(struct kernels) of the library that filled it */
     const char *name;    /* "cpu-avx2", "ref-f64" */
@@ -440,9 +473,11 @@ struct kernels {
     /* The CPU's tables: linear_* and conv2d_* by other libraries than OpenBLAS, which kernels_cpu_by puts in
      * place. Zeroed elsewhere. */
     struct kernels_by by[KERNELS_PRODUCTS];
+
+    const struct kernels_compress *compress; /* NULL: gradients are in the host's memory */
 };
 
-enum { KERNELS_ABI = 13 };
+enum { KERNELS_ABI = 14 };
 
 /* How far apart the rows of a matrix are best that has `width` columns and whose distance is free; width
  * where an int does not hold the multiple. */

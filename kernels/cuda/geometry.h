@@ -17,6 +17,9 @@ enum {
     CUDA_ELEMENT_BLOCKS = 2048, /* more than 132 multiprocessors x 8 blocks run at once; the rest strides */
     CUDA_ROW_BLOCKS = 4096,     /* some rounds of what runs at once: rows may differ in length */
     CUDA_NORM_BLOCKS = 1024,    /* partial sums of norm_squared */
+    CUDA_PIECES = 16,           /* runs of a gradient that one launch compresses */
+    CUDA_COMPRESS_CHUNKS = 512, /* blocks of a run, at most */
+    CUDA_COMPRESS_CHUNK = 1024, /* elements of a block, at least */
     CUDA_CHUNKS = 128,          /* partial sums of a column over rows, at most; blocks in y end at 65,535 */
     CUDA_CHUNK_ROWS = 8,        /* rows of one such sum, at least */
     CUDA_ATTENTION_TILE = 32,   /* queries, and keys, of attention's block */
@@ -26,6 +29,12 @@ enum {
     CUDA_ATTENTION_TENSOR_THREADS = 128,
     CUDA_ATTENTION_TENSOR_HEAD = 64 /* columns of the widest head that it takes */
 };
+
+#ifdef __CUDACC__
+#define CUDA_HOST_DEVICE __host__ __device__
+#else
+#define CUDA_HOST_DEVICE
+#endif
 
 struct cuda_grid {
     unsigned blocks, threads;
@@ -107,6 +116,19 @@ static inline struct cuda_chunks cuda_row_chunks(int rows)
     chunks.rows = each > CUDA_CHUNK_ROWS ? (int)each : (int)CUDA_CHUNK_ROWS;
     chunks.count = (int)cuda_ceil_divide(rows, chunks.rows);
     return chunks;
+}
+
+/* Elements of a chunk of a run that is compressed, and chunks of the run; none is empty. */
+CUDA_HOST_DEVICE static inline int64_t cuda_compress_chunk(int64_t count)
+{
+    const int64_t each = count / CUDA_COMPRESS_CHUNKS + (count % CUDA_COMPRESS_CHUNKS != 0);
+    const int64_t units = (each + CUDA_COMPRESS_CHUNK - 1) / CUDA_COMPRESS_CHUNK;
+    return (units > 0 ? units : 1) * CUDA_COMPRESS_CHUNK;
+}
+CUDA_HOST_DEVICE static inline int64_t cuda_compress_chunks(int64_t count)
+{
+    const int64_t chunk = cuda_compress_chunk(count);
+    return (count + chunk - 1) / chunk;
 }
 
 /* Bytes of work memory: one double a block. The same for every n, so that it can be planned once. */

@@ -198,6 +198,27 @@ int cuda_norm_squared(double *out, const void *values, int64_t n, int beta, void
                       struct muster_error *err);
 size_t cuda_norm_squared_work(void);
 
+/* Compression of gradients: slots of struct kernels_compress. The functions of runtime/compress, with their
+ * bits but for the figures, whose sums have another order. `gradient`, `feedback`, `factor` and the factors
+ * are floats. */
+size_t cuda_topk_work(void);
+int cuda_topk_encode(void *encoded, void *dense, void *gradient, void *feedback,
+                     const struct compress_piece *pieces, int count, const struct step_scalars *scalars,
+                     double *figures, void *work, void *stream, struct muster_error *err);
+int cuda_topk_decode(void *gradient, const void *encoded, const void *dense,
+                     const struct compress_piece *pieces, int count, int replicas, int64_t stride,
+                     const struct step_scalars *scalars, void *stream, struct muster_error *err);
+int cuda_power_left(void *left, void *dense, void *gradient, const void *feedback, const void *factor,
+                    const struct compress_piece *pieces, int count, const struct step_scalars *scalars,
+                    void *stream, struct muster_error *err);
+int cuda_power_right(void *left, void *right, const void *gradient, const struct compress_piece *pieces,
+                     int count, const struct step_scalars *scalars, void *stream, struct muster_error *err);
+size_t cuda_power_work(void);
+int cuda_power_decode(void *gradient, void *feedback, const void *left, void *right, void *factor,
+                      const void *dense, const struct compress_piece *pieces, int count, int replicas,
+                      const struct step_scalars *scalars, double *figures, void *work, void *stream,
+                      struct muster_error *err);
+
 #ifdef __cplusplus
 }
 #endif

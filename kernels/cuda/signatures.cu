@@ -16,6 +16,17 @@ template <typename... Arguments> struct with_error<void (*)(Arguments...)> {
 CUDA_OPERATIONS(CUDA_SAME_SIGNATURE)
 #undef CUDA_SAME_SIGNATURE
 
+#define CUDA_SAME_COMPRESSION(operation)                                                                     \
+    static_assert(std::is_same<with_error<decltype(kernels_compress::operation)>::type,                      \
+                               decltype(cuda_##operation)>::value,                                           \
+                  #operation " differs from its slot in kernels.h");
+CUDA_SAME_COMPRESSION(topk_encode)
+CUDA_SAME_COMPRESSION(topk_decode)
+CUDA_SAME_COMPRESSION(power_left)
+CUDA_SAME_COMPRESSION(power_right)
+CUDA_SAME_COMPRESSION(power_decode)
+#undef CUDA_SAME_COMPRESSION
+
 static_assert(
     std::is_same<decltype(cuda_attention_forward), decltype(cuda_attention_forward_tf32)>::value &&
         std::is_same<decltype(cuda_attention_backward), decltype(cuda_attention_backward_tf32)>::value,

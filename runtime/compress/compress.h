@@ -17,18 +17,6 @@
 
 #include "kernels/kernels.h"
 
-/* A run of one tensor in a flat gradient. kept and rank 0: it is sent dense. */
-struct compress_piece {
-    int param;
-    int64_t at;           /* its first element in the gradient */
-    int64_t first, count; /* elements of the tensor; count may be 0 for a matrix */
-    int64_t kept;         /* top-k: elements that are sent */
-    /* PowerSGD: the tensor as a matrix, and where its columns of left and right begin, in elements. Both are
-     * stored column by column. */
-    int rank;
-    int64_t rows, columns, left, right;
-};
-
 /* One gradient. All arrays are of dtype, f32 or f64. */
 struct compress_call {
     enum dtype dtype;

@@ -3,22 +3,8 @@
 #include "runtime/cuda/kernels_cuda.h"
 
 #include "kernels/cuda/operations.h"
-#include "runtime/cuda/cuda_stream.h"
+#include "runtime/cuda/kernels_enqueue.h"
 #include "runtime/cuda/products.h"
-
-/* In a slot, whose last argument is `stream`: `call` uses handle, the stream's handle, `queue`, its CUDA
- * stream, and err, and returns -1 where it failed. */
-#define ENQUEUE(call)                                                                                        \
-    do {                                                                                                     \
-        const struct cuda_stream_handle *handle = stream;                                                    \
-        struct CUstream_st *queue = handle->stream;                                                          \
-        struct muster_error enqueue_error, *err = &enqueue_error;                                            \
-        (void)queue; /* products do not use it */                                                            \
-        if (handle->note)                                                                                    \
-            handle->note(handle, __func__ + sizeof "enqueue_" - 1);                                          \
-        if ((call) != 0)                                                                                     \
-            handle->fail(handle->device, err);                                                               \
-    } while (0)
 
 /* ---- products ---- */
 
@@ -412,6 +398,7 @@ enum { CUDA_CHUNK_BYTES = 512 << 20 };
         .batch_norm_backward = enqueue_batch_norm_backward, .batch_norm_change = enqueue_batch_norm_change,  \
         .batch_norm_step = enqueue_batch_norm_step, .correct_sum = enqueue_correct_sum,                      \
         .mean_forward = enqueue_mean_forward, .mean_backward = enqueue_mean_backward,                        \
+        .compress = &kernels_compress_cuda,                                                                  \
     }
 
 const struct kernels *kernels_cuda(bool tf32)

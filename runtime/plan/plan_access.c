@@ -49,6 +49,7 @@ int plan_op_accesses(const struct plan *plan, const struct schedule_op *op, stru
         n = access_add(out, n, op->dense, op->kind == OP_ENCODE);
         n = access_add(out, n, op->factor, true);
         n = access_add(out, n, op->right, true);
+        n = access_add(out, n, op->work, true);
         n = access_add(out, n, plan->scalars, false);
         n = access_add(out, n, plan->figures, true);
     }

@@ -144,7 +144,17 @@ static int64_t at_least_one(int64_t elements)
 
 /* ---- operations ---- */
 
-static struct schedule_op coding(const struct plan_builder *b, enum op_kind kind, int g, int from, int to)
+/* Work memory on a device; encoding finds the largest elements there, decoding a product's error. */
+static int coding_work(struct plan_builder *b, enum op_kind kind)
+{
+    const struct kernels_compress *k = b->options->kernels ? b->options->kernels->compress : NULL;
+    const bool power = b->options->compression.kind == COMPRESSION_POWERSGD;
+    if (!k || power != (kind == OP_DECODE))
+        return -1;
+    return plan_add_transient(b, PLAN_WORK, -1, -1, (int64_t)(power ? k->power_work() : k->topk_work()));
+}
+
+static struct schedule_op coding(struct plan_builder *b, enum op_kind kind, int g, int from, int to)
 {
     const struct param_group *group = &b->plan->groups[g];
     struct schedule_op op = plan_op(kind, STREAM_COMPUTE);
@@ -153,6 +163,7 @@ static struct schedule_op coding(const struct plan_builder *b, enum op_kind kind
     op.from = from;
     op.to = to;
     op.bytes = group->shard * b->real;
+    op.work = coding_work(b, kind);
     op.compress = COMPRESS_TOPK;
     if (b->options->compression.kind == COMPRESSION_POWERSGD)
         op.compress = COMPRESS_LEFT;

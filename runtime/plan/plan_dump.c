@@ -161,6 +161,7 @@ static void dump_move(const struct schedule_op *op, struct buffer *out)
         dump_buffer(out, "dense", op->dense);
         dump_buffer(out, "factor", op->factor);
         dump_buffer(out, "right", op->right);
+        dump_buffer(out, "work", op->work);
     }
     if (op->bytes)
         (void)buffer_printf(out, " %" PRId64 " B", op->bytes);

@@ -212,10 +212,55 @@ static struct compress_call compress_call_of(const struct op_block *b, int gradi
                                   .figures = &figures->left_out};
 }
 
+/* On a device the kernels read the scalars. */
+static void encode_on_device(const struct op_block *b, const struct kernels_compress *k)
+{
+    const struct executor_parts *parts = &b->executor->parts;
+    const struct plan *plan = parts->plan;
+    const struct param_group *group = &plan->groups[b->op->group];
+    const struct compress_piece *pieces = &plan->pieces[group->first_piece];
+    struct plan_figures *figures = executor_address(parts, plan->figures, 0);
+    void *dense = executor_address(parts, b->op->dense, 0),
+         *factor = executor_address(parts, b->op->factor, 0),
+         *feedback = executor_address(parts, b->op->feedback, 0);
+    if (b->op->compress == COMPRESS_TOPK)
+        k->topk_encode(b->to, dense, b->from, feedback, pieces, group->piece_count, b->executor->scalars,
+                       &figures->left_out, executor_address(parts, b->op->work, 0), b->context.stream);
+    else if (b->op->compress == COMPRESS_LEFT)
+        k->power_left(b->to, dense, b->from, feedback, factor, pieces, group->piece_count,
+                      b->executor->scalars, b->context.stream);
+    else
+        k->power_right(factor, b->to, b->from, pieces, group->piece_count, b->executor->scalars,
+                       b->context.stream);
+}
+
+static void decode_on_device(const struct op_block *b, const struct kernels_compress *k)
+{
+    const struct executor_parts *parts = &b->executor->parts;
+    const struct plan *plan = parts->plan;
+    const struct param_group *group = &plan->groups[b->op->group];
+    const struct compress_piece *pieces = &plan->pieces[group->first_piece];
+    struct plan_figures *figures = executor_address(parts, plan->figures, 0);
+    const void *dense = executor_address(parts, b->op->dense, 0);
+    if (b->op->compress == COMPRESS_TOPK)
+        k->topk_decode(b->to, b->from, dense, pieces, group->piece_count, b->replicas, b->stride,
+                       b->executor->scalars, b->context.stream);
+    else
+        k->power_decode(b->to, executor_address(parts, b->op->feedback, 0), b->from,
+                        executor_address(parts, b->op->right, 0), executor_address(parts, b->op->factor, 0),
+                        dense, pieces, group->piece_count, b->replicas, b->executor->scalars,
+                        &figures->left_out, executor_address(parts, b->op->work, 0), b->context.stream);
+}
+
 static void run_encode(void *argument)
 {
     const struct op_block *b = argument;
     const struct executor_parts *parts = &b->executor->parts;
+    if (parts->kernels->compress) {
+        wait_for_readers(b);
+        encode_on_device(b, parts->kernels->compress);
+        return;
+    }
     const struct compress_call call = compress_call_of(b, b->op->from);
     void *dense = executor_address(parts, b->op->dense, 0),
          *factor = executor_address(parts, b->op->factor, 0);
@@ -232,6 +277,11 @@ static void run_decode(void *argument)
 {
     const struct op_block *b = argument;
     const struct executor_parts *parts = &b->executor->parts;
+    if (parts->kernels->compress) {
+        wait_for_readers(b);
+        decode_on_device(b, parts->kernels->compress);
+        return;
+    }
     const struct compress_call call = compress_call_of(b, b->op->to);
     const void *dense = executor_address(parts, b->op->dense, 0);
     wait_for_readers(b);

@@ -66,11 +66,6 @@ static int make_plan(struct trainer *trainer, const struct trainer_options *opti
                              "%s is held as %s, which is opened on CPUs alone: use training.device: cpu, or "
                              "lora.base: none",
                              trainer->plan.groups[g].name, stored_name(trainer->plan.groups[g].stored));
-    if (trainer->plan.pieces && !trainer->ops->host_memory)
-        return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "training.compression %s works on CPUs alone: use training.device: cpu, or "
-                         "training.compression: none",
-                         compression_name(trainer->plan.options.compression.kind));
     return prove_stages(trainer, err);
 }
 
@@ -272,9 +267,9 @@ struct trainer *trainer_create(const struct model *model, const struct trainer_o
                                              .graphs = options->graphs};
     trainer->executor = executor_create(&trainer->parts, err);
     trainer->wire = plan_wire_bytes(&trainer->plan);
-    if (!trainer->executor || trainer_initialise(trainer, options->seed, err))
+    if (!trainer->executor || trainer_initialise(trainer, options->seed, err) ||
+        trainer_begin_compression(trainer, err))
         return NULL;
-    trainer_begin_compression(trainer);
     return take_pointer(&trainer);
 }
 

@@ -214,51 +214,57 @@ bool trainer_compresses(const struct trainer *trainer)
     return o->kind != COMPRESSION_NONE && trainer->steps >= o->start;
 }
 
-/* Random columns, the same on all ranks. */
-static void fill_factor(const struct trainer *trainer, const struct compress_piece *piece, void *columns)
+/* Random columns, the same on all ranks. to: of the device. */
+static int fill_factor(struct trainer *trainer, const struct compress_piece *piece, void *to,
+                       struct muster_error *err)
 {
     enum { CHUNK = 256 };
     double values[CHUNK];
     const int64_t count = piece->columns * piece->rank;
-    const bool wide = trainer->plan.options.dtype == DTYPE_F64;
+    const enum dtype dtype = trainer->plan.options.dtype;
+    const bool wide = dtype == DTYPE_F64;
+    scope_free double *columns = mem_calloc((size_t)count, sizeof *columns);
+    if (!columns)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a factor of %lld elements", (long long)count);
     for (int64_t done = 0; done < count; done += CHUNK) {
         const int64_t now = count - done < CHUNK ? count - done : CHUNK;
         rng_normal_fill(trainer->seed, RNG_FACTOR, (uint32_t)piece->param, (uint64_t)done, now, values);
         for (int64_t i = 0; i < now; i++) {
             if (wide)
-                ((double *)columns)[done + i] = values[i];
+                columns[done + i] = values[i];
             else
-                ((float *)columns)[done + i] = (float)values[i];
+                ((float *)(void *)columns)[done + i] = (float)values[i];
         }
     }
-    compress_orthonormal(trainer->plan.options.dtype, columns, piece->columns, piece->rank, NULL);
+    compress_orthonormal(dtype, columns, piece->columns, piece->rank, NULL);
+    return trainer_copy(trainer, to, columns, count * dtype_size(dtype), err);
 }
 
-void trainer_begin_compression(struct trainer *trainer)
+static int zero_state(struct trainer *trainer, int entry, struct muster_error *err)
+{
+    const struct plan_entry *state = &trainer->plan.entries[entry];
+    struct device_stream *stream = trainer->streams[STREAM_COMPUTE];
+    if (trainer->ops->fill(stream, executor_address(&trainer->parts, entry, 0), 0, state->bytes))
+        return executor_refused(trainer->ops, trainer->device, err);
+    return trainer->ops->sync(stream, INSTANT_NEVER, err);
+}
+
+int trainer_begin_compression(struct trainer *trainer, struct muster_error *err)
 {
     const struct plan *plan = &trainer->plan;
     const int size = dtype_size(plan->options.dtype);
     for (int g = 0; g < plan->group_count; g++) {
         const struct param_group *group = &plan->groups[g];
         char *factor = executor_address(&trainer->parts, group->factor, 0);
-        if (group->feedback >= 0)
-            memset(executor_address(&trainer->parts, group->feedback, 0), 0,
-                   (size_t)plan->entries[group->feedback].bytes);
+        if (group->feedback >= 0 && zero_state(trainer, group->feedback, err))
+            return -1;
         for (int i = 0; factor && i < group->piece_count; i++) {
             const struct compress_piece *piece = &plan->pieces[group->first_piece + i];
-            if (piece->rank)
-                fill_factor(trainer, piece, factor + piece->right * size);
+            if (piece->rank && fill_factor(trainer, piece, factor + piece->right * size, err))
+                return -1;
         }
     }
-}
-
-static int zero_moment(struct trainer *trainer, int entry, struct muster_error *err)
-{
-    const struct plan_entry *moment = &trainer->plan.entries[entry];
-    struct device_stream *stream = trainer->streams[STREAM_COMPUTE];
-    if (trainer->ops->fill(stream, executor_address(&trainer->parts, entry, 0), 0, moment->bytes))
-        return executor_refused(trainer->ops, trainer->device, err);
-    return trainer->ops->sync(stream, INSTANT_NEVER, err);
+    return 0;
 }
 
 int trainer_restart(struct trainer *trainer, struct muster_error *err)
@@ -270,11 +276,12 @@ int trainer_restart(struct trainer *trainer, struct muster_error *err)
         return -1;
     for (int g = 0; g < trainer->plan.group_count; g++) {
         const struct param_group *group = &trainer->plan.groups[g];
-        if ((group->moment1 >= 0 && zero_moment(trainer, group->moment1, e)) ||
-            (group->moment2 >= 0 && zero_moment(trainer, group->moment2, e)))
+        if ((group->moment1 >= 0 && zero_state(trainer, group->moment1, e)) ||
+            (group->moment2 >= 0 && zero_state(trainer, group->moment2, e)))
             return trainer_break(trainer, e, "clearing the optimizer's state");
     }
-    trainer_begin_compression(trainer);
+    if (trainer_begin_compression(trainer, e))
+        return trainer_break(trainer, e, "clearing the state of the compression");
     trainer->steps = trainer->updates = 0;
     loss_scale_begin(&trainer->scale_options, &trainer->scale);
     return 0;

@@ -94,7 +94,7 @@ int trainer_copy(const struct trainer *trainer, void *to, const void *from, int6
  * long again as a collective may take is an error that names the operations under way. */
 int trainer_await(const struct trainer *trainer, enum stream_id stream, struct muster_error *err);
 /* trainer_fill.c: feedback of zeros, and the first factors. */
-void trainer_begin_compression(struct trainer *trainer);
+int trainer_begin_compression(struct trainer *trainer, struct muster_error *err);
 /* Whether the next step compresses. */
 bool trainer_compresses(const struct trainer *trainer);
 /* Waits for all streams. */

@@ -98,7 +98,8 @@ static int in_no_group(struct nccl_rank *r, struct nccl_job *job)
     static float own[COUNT];
     struct muster_error err = {0};
     struct comm_transfer group[] = {send_to(1 - r->rank, own)};
-    (void)job;
+    if (nccl_job_meet(job, 2)) /* a refusal ends both ranks, which may not be there yet */
+        return -1;
     if (!comm_nccl()->exchange(r->comm, group, 0, r->stream, &err) || err.code != MUSTER_E_LIMIT)
         return nccl_complain(r, "an empty group", "was taken");
     group[0].op.kind = COMM_BARRIER;

@@ -546,6 +546,70 @@ class Stages(Cuda):
                 self.assertEqual(self.model(), undisturbed)
 
 
+class Compressed(Cuda):
+    """Gradients that replicas compress: the losses of the same ranks on the CPU, which has the same bits of encoding and decoding."""
+
+    comms = ("host",) if ON_GPU else ("nccl", "host")
+    methods = {"topk": ("training.compression=topk", "training.compression_ratio=0.05"), "powersgd": ("training.compression=powersgd",)}
+    small = ("training.compression_least=64", "training.steps=6", "training.strategy=NO_SHARD", "training.clip_norm=1")
+
+    def compressed(self, ranks, *sets):
+        plain = [self.learns(*self.small[1:], *more, device="cpu", ranks=ranks).losses for more in ((), ("training.micro_batch=2",))]
+        cpu = self.learns(*self.small, *sets, device="cpu", ranks=ranks)
+        for comm in self.comms:
+            with self.subTest(comm=comm, ranks=ranks, sets=sets):
+                self.comm = comm
+                found = self.learns(*self.small, *sets, ranks=ranks)
+                # what is sent depends on the gradients' last bits: a place more or less
+                self.assertLess(relative(found.losses, cpu.losses), max(1e-4, 3 * relative(*plain)), (found.losses, cpu.losses))
+                for key, bound in ("wire_bytes", 0), ("compression_error", 1e-2):
+                    wanted, got = ([line[key] for line in run.lines if line["kind"] == "step"] for run in (cpu, found))
+                    for a, b in zip(got, wanted, strict=True):
+                        self.assertLessEqual(abs(a - b), bound * b)
+
+    @unittest.skipUnless(FULL, "long")
+    def test_as_on_the_cpu(self):
+        for method in self.methods.values():
+            self.compressed(2, *method)
+            self.compressed(4, *method, "training.strategy=HYBRID_SHARD", "training.replicas=2", "training.dtype=bf16", "training.reduce_dtype=fp32")
+            self.compressed(2, *method, "training.compression_start=3", "training.clip_norm=0")
+
+    @unittest.skipUnless(FULL, "long")
+    def test_with_stages(self):
+        for method in self.methods.values():
+            self.compressed(4, *method, "mesh.pipeline=2")
+
+    @unittest.skipUnless(FULL, "long")
+    def test_a_checkpoint_goes_from_one_device_to_the_other(self):
+        for name, method in self.methods.items():
+            wanted = self.learns(*self.small, *method, device="cpu", ranks=2).losses
+            for first, second in ("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda"):
+                with self.subTest(method=name, first=first, second=second):
+                    self.comm = self.comms[0]
+                    folder = self.path / f"checkpoints-{name}-{first}-{second}"
+                    sets = (*self.small, *method, f"training.checkpoint_dir={folder}", "training.checkpoint_every=2")
+                    self.learns(*sets, device=first, ranks=2)
+                    for later in sorted(folder.glob("step-*"), key=lambda path: int(path.name.split("-")[1]))[1:]:
+                        subprocess.run(["rm", "-rf", str(later)], check=True)
+                    rest = self.learns(*sets, device=second, ranks=2)
+                    self.assertIn("resumed from step 2", rest.output)
+                    self.assertLess(relative(rest.losses, wanted[2:]), 1e-4)
+
+    @unittest.skipUnless(FULL, "long")
+    def test_the_same_run_has_the_same_bits_and_a_step_is_skipped_by_all(self):
+        for name, method in self.methods.items():
+            models = set()
+            for schedule, seed in ("early", 0), ("late", 0), ("shuffled", 1), ("shuffled", 2):
+                self.comm = self.comms[0]
+                self.learns(*self.small, *method, f"training.output={self.path / 'model'}", ranks=2, FAKE_CUDA_SCHEDULE=schedule, FAKE_CUDA_SEED=seed)
+                models.add(self.model())
+            self.assertEqual(len(models), 1, name)
+        # the first steps overflow: feedback stays as it is
+        sets = ("training.dtype=fp16", "training.reduce_dtype=fp32", "training.loss_scale=0", "training.initial_scale_power=32")
+        for method in self.methods.values():
+            self.compressed(2, *method, *sets)
+
+
 @needs_fakes
 class Nccl(Cuda):
     """The same with a device for each rank, and NCCL between them."""

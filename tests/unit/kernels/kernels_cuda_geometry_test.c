@@ -90,11 +90,24 @@ static void check_chunks(int rows)
     assert_true((int64_t)(chunks.count - 1) * chunks.rows < rows);
 }
 
+/* The same of a run that is compressed. */
+static void check_compress_chunks(int64_t count)
+{
+    const int64_t chunk = cuda_compress_chunk(count), chunks = cuda_compress_chunks(count);
+    assert_in_range(chunks, 1, CUDA_COMPRESS_CHUNKS);
+    assert_int_equal(chunk % CUDA_COMPRESS_CHUNK, 0);
+    assert_true(chunks * chunk >= count && (chunks - 1) * chunk < count);
+}
+
 static void chunks_are_whole(void **state)
 {
     (void)state;
     for (int rows = 1; rows < 5000; rows++)
         check_chunks(rows);
+    for (int64_t count = 1; count < INT64_C(1) << 40; count += 1 + count / 50)
+        check_compress_chunks(count);
+    check_compress_chunks(UINT32_MAX);
+    assert_int_equal(cuda_compress_chunks(0), 0);
     check_chunks(INT32_MAX);
     check_chunks(INT32_MAX - 1);
     assert_int_equal(cuda_row_chunks(8192).rows, 64);

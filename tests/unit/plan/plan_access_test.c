@@ -104,9 +104,9 @@ static void a_step_writes_the_groups_state(void **state)
         else if (kind == OP_AVERAGE)
             assert_accesses(&op, "r6 w7 r50");
         else if (kind == OP_ENCODE)
-            assert_accesses(&op, "w6 w7 w8 w60 w61 w62 r50 w63");
+            assert_accesses(&op, "w6 w7 w8 w60 w61 w62 w4 r50 w63");
         else if (kind == OP_DECODE)
-            assert_accesses(&op, "r6 w7 w8 r60 w61 w62 r50 w63");
+            assert_accesses(&op, "r6 w7 w8 r60 w61 w62 w4 r50 w63");
         else if (kind != OP_FORWARD && kind != OP_BACKWARD)
             assert_accesses(&op, "r6 w7");
     }
