@@ -61,9 +61,10 @@ void pipe_table_free(struct pipe_table *table); /* accepts a zeroed table */
 bool pipe_is_loop(const struct pipe_table *table);  /* part g is on rank g % ranks */
 bool pipe_is_split(const struct pipe_table *table); /* has calls of PIPE_INPUT and PIPE_WEIGHT */
 
-/* Fills end[], by index of a call: when it ends, where a forward takes 1, a backward 2, its halves 1 each,
- * and a transfer nothing. MUSTER_E_INVALID: a deadlock; the message names the calls of its circle. */
-int pipe_ticks(enum pipe_phase phase); /* the time that a call takes there */
+/* The time that a call takes: 1, a whole backward 2. */
+int pipe_ticks(enum pipe_phase phase);
+/* Fills end[], by index of a call: when it ends in pipe_ticks, where a transfer takes nothing.
+ * MUSTER_E_INVALID: a deadlock; the message names the calls of its circle. */
 int pipe_table_times(const struct pipe_table *table, int *end, struct muster_error *err);
 /* "4 ranks, 8 parts, 16 micro-batches: nothing waits for ever; idle 15.8%, ..." Returns text. */
 const char *pipe_table_text(const struct pipe_table *table, char *text, size_t size);
