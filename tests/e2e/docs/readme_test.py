@@ -107,6 +107,7 @@ TESTED = {
 KNOWN = {
     "muster", "muster-train", "torchrun", "muster run", "./dev", "./dev test", "./dev build", "cmake --preset release && ninja -C build",
     "./dev bench", "./dev test --full", "./dev bench launch", "./dev bench launch --record", "./dev bench precision", "./dev bench torch-fsdp",
+    "./dev bench train-cpu --threads 1 --clock processor",
 }  # fmt: skip
 
 

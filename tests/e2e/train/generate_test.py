@@ -125,7 +125,7 @@ class Generate(SmallModels):
                             (("--prompt=a",), "no configuration file was named"),
                             (("--prompt=a", "--model", folder / "none"), f"{folder}/none")):
             self.assertIn(text, run("generate", *words, code=2).stderr)
-        self.assertIn("unknown option '--prompt'", run(config, "--prompt=a", code=2).stderr)  # a training has no prompt
+        self.assertIn("--prompt is an option of muster-train generate, not of muster-train", run(config, "--prompt=a", code=2).stderr)
 
 
 if __name__ == "__main__":
