@@ -158,10 +158,11 @@ hidden.wait()
 
     def test_restart(self):
         process = self.begin_sleep()
-        os.kill(self.pids("pid.0", 2)[1], signal.SIGKILL)
+        workers, hidden = self.pids("pid.0", 2), self.pids("hidden.0", 2)
+        os.kill(workers[1], signal.SIGKILL)
         self.finish(process, 0)
         self.assertEqual(len(self.imports()), 1)
-        self.assertFalse(any(map(alive, self.pids("hidden.0", 2))))
+        self.assertFalse(any(map(alive, hidden)))
 
     def test_nothing_survives_a_killed_agent(self):
         process = self.begin_sleep()
