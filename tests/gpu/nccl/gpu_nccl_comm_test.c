@@ -585,12 +585,6 @@ static void an_abort_waits_for_the_call_that_is_inside(void **state)
     unsetenv("FAKE_NCCL_LINGER");
 }
 
-static int no_communicator_is_left(void **state)
-{
-    (void)state;
-    return nccl_test_left();
-}
-
 /* gpu_nccl_comm [TEST]: all tests, or the named test. */
 int main(int argc, char **argv)
 {

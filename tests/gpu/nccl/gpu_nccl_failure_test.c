@@ -421,12 +421,6 @@ static void more_comms_than_are_watched_are_refused(void **state)
     (void)run_failing(&job, "31 comms were split from test already, and no more can be");
 }
 
-static int no_communicator_is_left(void **state)
-{
-    (void)state;
-    return nccl_test_left();
-}
-
 /* gpu_nccl_failure [TEST]: all tests, or the named test. */
 int main(int argc, char **argv)
 {

@@ -119,12 +119,6 @@ static void others_are_refused(void **state)
     assert_int_equal(nccl_job_run(&job, 2), 0);
 }
 
-static int no_communicator_is_left(void **state)
-{
-    (void)state;
-    return nccl_test_left();
-}
-
 /* gpu_nccl_group [TEST]: all tests, or the named test. */
 int main(int argc, char **argv)
 {
