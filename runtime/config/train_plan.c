@@ -100,16 +100,18 @@ static int compare_table(const struct train_config *c, const struct pipe_table *
     return 0;
 }
 
-static int read_table(const char *path, int parts, struct pipe_table *table, struct muster_error *err)
+static int read_table(const char *path, int parts, int layers, struct pipe_table *table,
+                      struct muster_error *err)
 {
     enum { FILE_LIMIT = 64 << 20 };
     scope_buffer text = {0};
     if (io_read_file(path, FILE_LIMIT, &text, err) < 0)
         return -1;
-    return pipe_table_read(path, text.data ? text.data : "", parts, table, err);
+    return pipe_table_read(path, text.data ? text.data : "", parts, layers, table, err);
 }
 
-static int take_table(const struct train_config *c, struct pipe_table *table, struct muster_error *err)
+static int take_table(const struct train_config *c, int layers, struct pipe_table *table,
+                      struct muster_error *err)
 {
     const int64_t parts = c->mesh_chunks * c->mesh_pipeline;
     const int known = io_exists(c->mesh_schedule, NULL);
@@ -122,20 +124,21 @@ static int take_table(const struct train_config *c, struct pipe_table *table, st
             err, MUSTER_E_INVALID,
             "mesh.schedule: '%s' is none of 1f1b, gpipe and interleaved, and there is no such file",
             c->mesh_schedule);
-    return read_table(c->mesh_schedule, (int)parts, table, err) < 0 ? -1 : compare_table(c, table, err);
+    return read_table(c->mesh_schedule, (int)parts, layers, table, err) < 0 ? -1
+                                                                            : compare_table(c, table, err);
 }
 
 int train_plan_prove_schedule(const char *path, char *text, size_t size, struct muster_error *err)
 {
     struct pipe_table table = {0};
-    if (read_table(path, 0, &table, err) < 0)
+    if (read_table(path, 0, 0, &table, err) < 0)
         return -1;
     (void)pipe_table_text(&table, text, size);
     pipe_table_free(&table);
     return 0;
 }
 
-static int choose_schedule(const struct train_config *c, struct plan_options *options,
+static int choose_schedule(const struct train_config *c, int layers, struct plan_options *options,
                            struct pipe_table *table, struct muster_error *err)
 {
     options->schedule = schedule_named(c->mesh_schedule);
@@ -145,7 +148,7 @@ static int choose_schedule(const struct train_config *c, struct plan_options *op
     options->chunks = c->mesh_chunks ? (int)c->mesh_chunks : several ? 2 : 1;
     if (options->schedule != PIPE_TABLE)
         return 0;
-    if (take_table(c, table, err) < 0)
+    if (take_table(c, layers, table, err) < 0)
         return -1;
     options->chunks = table->parts / table->ranks;
     options->table = table;
@@ -168,8 +171,8 @@ int train_plan_options(const struct train_config *c, const struct train_place *p
         return error_wrap(err, "training.no_decay");
     const struct mesh_wish wish = {options.strategy, c->mesh_pipeline, c->replicas, place->world_size,
                                    place->local_size};
-    if (choose_schedule(c, &options, table, err) < 0 || cut_model(c, model, &options, err) < 0 ||
-        mesh_choose(&wish, &options.mesh, err) < 0)
+    if (choose_schedule(c, model->layer_count, &options, table, err) < 0 ||
+        cut_model(c, model, &options, err) < 0 || mesh_choose(&wish, &options.mesh, err) < 0)
         return -1;
     const struct train_batch batch = train_config_batch(c, place->rank, place->world_size);
     const int64_t micro_batches = train_batch_micro_batches(&batch);

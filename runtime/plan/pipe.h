@@ -53,8 +53,9 @@ int pipe_table_make(enum pipe_schedule schedule, int ranks, int chunks, int micr
                     struct pipe_table *table, struct muster_error *err);
 /* Reads the text of torch.distributed.pipelining: a line a rank, calls between commas ("0F0,0F1,0B0"; I: of
  * inputs, W: of weights; an empty cell: no call). Cells of transfers are passed over. name: for messages.
- * parts: of the model; 0: as the table has. The table is proved, too. */
-int pipe_table_read(const char *name, const char *text, int parts, struct pipe_table *table,
+ * parts: of the model; 0: as the table has. layers: of the model, which has no more parts; 0: not known. The
+ * table is proved, too. */
+int pipe_table_read(const char *name, const char *text, int parts, int layers, struct pipe_table *table,
                     struct muster_error *err);
 void pipe_table_free(struct pipe_table *table); /* accepts a zeroed table */
 

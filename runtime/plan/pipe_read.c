@@ -12,6 +12,7 @@ static const char letters[] = "FBIW"; /* by pipe_phase */
 
 struct pipe_reader {
     const char *name;
+    int parts, layers; /* 0: any number */
     struct pipe_table *table;
     int *end;
     struct muster_error *err;
@@ -136,20 +137,21 @@ static int refuse_call(const struct pipe_reader *r, int rank, int index, const c
 }
 
 /* Finds the numbers of parts and micro-batches, and where each part is. */
-static int find_sizes(struct pipe_reader *r, int parts)
+static int find_sizes(struct pipe_reader *r)
 {
     struct pipe_table *t = r->table;
+    const int most = r->parts ? r->parts : r->layers;
     int owner[PIPE_PARTS];
     for (int part = 0; part < PIPE_PARTS; part++)
         owner[part] = -1;
     for (int rank = 0; rank < t->ranks; rank++)
         for (int i = t->first[rank]; i < t->first[rank + 1]; i++) {
             const struct pipe_call *call = &t->calls[i];
-            if (parts && call->part >= parts)
+            if (most && call->part >= most)
                 return error_set(r->err, MUSTER_E_INVALID,
-                                 "schedule %s, rank %d, call %d: %d%c%d: the model has %d parts", r->name,
-                                 rank, i - t->first[rank] + 1, call->part, letters[call->phase], call->micro,
-                                 parts);
+                                 "schedule %s, rank %d, call %d: %d%c%d: the model has %d %s", r->name, rank,
+                                 i - t->first[rank] + 1, call->part, letters[call->phase], call->micro, most,
+                                 r->parts ? "parts" : "layers, and so many parts at most");
             if (owner[call->part] >= 0 && owner[call->part] != rank)
                 return error_set(r->err, MUSTER_E_INVALID,
                                  "schedule %s, rank %d, call %d: part %d is called by rank %d, too", r->name,
@@ -158,7 +160,7 @@ static int find_sizes(struct pipe_reader *r, int parts)
             t->parts = call->part >= t->parts ? call->part + 1 : t->parts;
             t->micros = call->micro >= t->micros ? call->micro + 1 : t->micros;
         }
-    t->parts = parts ? parts : t->parts;
+    t->parts = r->parts ? r->parts : t->parts;
     for (int part = 0; part < t->parts; part++) {
         if (owner[part] < 0)
             return error_set(r->err, MUSTER_E_INVALID, "schedule %s: no rank calls part %d of %d", r->name,
@@ -206,10 +208,10 @@ static int check_count(struct pipe_reader *r, int rank, const uint8_t *seen)
                                        r->name, rank, calls, wanted);
 }
 
-static int prove(struct pipe_reader *r, int parts)
+static int prove(struct pipe_reader *r)
 {
     struct pipe_table *t = r->table;
-    if (find_sizes(r, parts) < 0)
+    if (find_sizes(r) < 0)
         return -1;
     scope_free uint8_t *seen = mem_calloc((size_t)t->parts * (size_t)t->micros, 1);
     scope_free int *end = mem_calloc((size_t)t->first[t->ranks] + 1, sizeof *end);
@@ -224,7 +226,7 @@ static int prove(struct pipe_reader *r, int parts)
     return pipe_table_times(t, end, r->err) < 0 ? error_wrap(r->err, "schedule %s", r->name) : 0;
 }
 
-int pipe_table_read(const char *name, const char *text, int parts, struct pipe_table *table,
+int pipe_table_read(const char *name, const char *text, int parts, int layers, struct pipe_table *table,
                     struct muster_error *err)
 {
     size_t most = 1; /* calls: no more than numbers of the text */
@@ -232,9 +234,9 @@ int pipe_table_read(const char *name, const char *text, int parts, struct pipe_t
         most += *at == ',' || *at == ';' || *at == '\n';
     *table =
         (struct pipe_table){.calls = mem_calloc(most < PIPE_CALLS ? most : PIPE_CALLS, sizeof *table->calls)};
-    struct pipe_reader r = {.name = name, .table = table, .err = err};
+    struct pipe_reader r = {.name = name, .parts = parts, .layers = layers, .table = table, .err = err};
     int result = table->calls ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory to read schedule %s", name);
-    if (result || read_lines(&r, text) < 0 || prove(&r, parts) < 0) {
+    if (result || read_lines(&r, text) < 0 || prove(&r) < 0) {
         pipe_table_free(table);
         result = -1;
     }

@@ -71,6 +71,15 @@ static int finish_chunks(struct assign *a, int64_t batch)
     return set_whole(a, "training.micro_batch", (double)(batch / count), chunks->place);
 }
 
+/* The default of a micro-batch gives way to a smaller part of the batch: no row would be empty for it. */
+static int fit_default(struct assign *a)
+{
+    const int64_t ranks = sample_ranks(a), part = (a->config->global_batch + ranks - 1) / ranks;
+    return part < a->config->micro_batch
+               ? set_whole(a, "training.micro_batch", (double)part, "training.global_batch over the ranks")
+               : 0;
+}
+
 static int finish_batch(struct assign *a)
 {
     const struct assign_number *accumulation = &a->numbers[ASSIGN_ACCUMULATION];
@@ -79,11 +88,8 @@ static int finish_batch(struct assign *a)
                                 accumulation->place ? (int64_t)accumulation->value : 0};
     const struct batch_sizes given = sizes;
     bool changed;
-    if (!a->wants_batch) /* the default of a micro-batch gives way to a smaller batch */
-        return !micro && total && a->config->global_batch < a->config->micro_batch
-                   ? set_whole(a, "training.micro_batch", (double)a->config->global_batch,
-                               "training.global_batch")
-                   : 0;
+    if (!a->wants_batch)
+        return micro ? 0 : fit_default(a);
     if (a->trainer && !total && !micro)
         sizes.micro = TRAINER_BATCH;
     if (batch_complete(&sizes, sample_ranks(a), a->config->strict_batch, &changed, a->err) < 0)

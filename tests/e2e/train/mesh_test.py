@@ -47,6 +47,7 @@ class Mesh(unittest.TestCase):
         (self.base / "split.csv").write_text("0F0,0I0,0W0\n1F0,1I0,1W0\n")
         (self.base / "vee.csv").write_text("0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n")
         (self.base / "stuck.csv").write_text("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n")
+        (self.base / "long.csv").write_text("0F0,2F0,4F0,6F0,6B0,4B0,2B0,0B0\n1F0,3F0,5F0,7F0,7B0,5B0,3B0,1B0\n")
         (self.base / "labels.csv").write_text("text,label\n" + "".join(f'"{text}{more}",{int(text[0] == "g")}\n' for text, more in rows))
 
     def command(self, ranks, mesh, *words, training=(), **sections):
@@ -201,6 +202,7 @@ class Mesh(unittest.TestCase):
             (2, {"pipeline": 2, "schedule": "interleaved", "cut": ["head"]}, "mesh.cut makes 2 parts, mesh.pipeline 2 x mesh.chunks 2 are 4"),
             (3, {"pipeline": 3, "schedule": "looped.csv"}, "schedule looped.csv has 2 ranks, and mesh.pipeline is 3"),
             (2, {"pipeline": 2, "schedule": "looped.csv", "chunks": 1}, "schedule looped.csv, rank 0, call 9: 2F0: the model has 2 parts"),
+            (2, {"pipeline": 2, "schedule": "long.csv"}, "schedule long.csv, rank 0, call 4: 6F0: the model has 6 layers, and so many parts at most"),
             (4, {"pipeline": 2, "schedule": "looped.csv"}, "the schedule has 8 micro-batches, and a step has 4"),
             (2, {"pipeline": 2, "schedule": "split.csv"}, "splits backwards"),
             (2, {"pipeline": 2, "schedule": "vee.csv"}, "places the parts in another way"),

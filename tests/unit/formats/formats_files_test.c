@@ -543,6 +543,12 @@ static void batches_go_through_stages(void **state)
          {NULL},
          "--chunks: 5 chunks do not divide a rank's batch of 32"},
         {{"batch_size=32", "chunks=0"}, {NULL}, {NULL}, "--chunks: '0' is outside 1 to 65536"},
+        /* what is left out follows from a rank's part of the batch */
+        {{NULL}, {"training.global_batch=6"}, {"micro_batch: 2", "global_batch: 6"}, NULL},
+        {{NULL}, {"training.global_batch=6", "mesh.pipeline=2"}, {"micro_batch: 3", NULL}, NULL},
+        {{NULL}, {NULL}, {"micro_batch: 2", NULL}, NULL},
+        {{NULL}, {"training.global_batch=64"}, {"# micro_batch: 4", NULL}, NULL},
+        {{NULL}, {"training.global_batch=6", "training.micro_batch=3"}, {"micro_batch: 3", NULL}, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct formats_settings settings;

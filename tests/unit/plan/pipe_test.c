@@ -30,7 +30,7 @@ static struct pipe_table read_back(const struct pipe_table *table)
         for (int i = table->first[rank]; i < table->first[rank + 1]; i++)
             buffer_printf(&text, "%s%d%c%d", i > table->first[rank] ? "," : "", table->calls[i].part,
                           "FBIW"[table->calls[i].phase], table -> calls[i].micro);
-    if (pipe_table_read("again", text.data, table->parts, &again, &err) < 0)
+    if (pipe_table_read("again", text.data, table->parts, 0, &again, &err) < 0)
         fail_msg("%s in\n%s", err.text, text.data);
     return again;
 }
@@ -155,14 +155,29 @@ static void texts_are_read_and_proved(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct pipe_table table;
         struct muster_error err = {0};
-        const int result = pipe_table_read("FILE", texts[i].text, texts[i].parts, &table, &err);
+        const int result = pipe_table_read("FILE", texts[i].text, texts[i].parts, 0, &table, &err);
         if (result != (texts[i].says ? -1 : 0) || !strstr(err.text, texts[i].says ? texts[i].says : ""))
             fail_msg("case %zu: %d, '%s'", i, result, err.text);
         if (!result)
             pipe_table_free(&table);
         else
-            assert_int_equal(pipe_table_read("FILE", texts[i].text, texts[i].parts, &table, NULL), -1);
+            assert_int_equal(pipe_table_read("FILE", texts[i].text, texts[i].parts, 0, &table, NULL), -1);
     }
+}
+
+/* Where the number of parts is not set, a model's layers are the most. */
+static void layers_limit_parts(void **state)
+{
+    (void)state;
+    struct pipe_table table;
+    struct muster_error err = {0};
+    assert_int_equal(pipe_table_read("FILE", "0F0,0B0\n8F0,8B0\n", 0, 8, &table, &err), -1);
+    assert_string_equal(err.text, "schedule FILE, rank 1, call 1: 8F0: the model has 8 layers, and so many "
+                                  "parts at most");
+    assert_int_equal(pipe_table_read("FILE", "0F0,0B0\n8F0,8B0\n", 8, 10, &table, &err), -1);
+    assert_non_null(strstr(err.text, "8F0: the model has 8 parts"));
+    assert_int_equal(pipe_table_read("FILE", "0F0,0B0\n1F0,1B0\n", 0, 2, &table, &err), 0);
+    pipe_table_free(&table);
 }
 
 /* A circle of many ranks is cut short. */
@@ -176,7 +191,7 @@ static void long_circles_are_told(void **state)
          rank++) /* part 0 waits for the last one's backward of another micro-batch */
         buffer_printf(&text, rank ? "%dF1,%dF0,%dB1,%dB0\n" : "%dF0,%dB0,%dF1,%dB1\n", rank, rank, rank,
                       rank);
-    assert_int_equal(pipe_table_read("FILE", text.data, 0, &table, &err), -1);
+    assert_int_equal(pipe_table_read("FILE", text.data, 0, 0, &table, &err), -1);
     assert_non_null(strstr(
         err.text, "deadlock: rank 0 waits for 1B0, which rank 1 calls after 1F1, which waits for 0F1"));
 }
@@ -210,7 +225,7 @@ static void planted_errors_are_found(void **state)
             for (int c = table.first[r]; c < table.first[r + 1]; c++)
                 buffer_printf(&text, "%d%c%d,", table.calls[c].part, "FBIW"[table.calls[c].phase],
                               table.calls[c].micro);
-        const int result = pipe_table_read("FILE", text.data, table.parts, &again, &err);
+        const int result = pipe_table_read("FILE", text.data, table.parts, 0, &again, &err);
         if (result == 0)
             fail_msg("%d%c%d of rank %d, kind %d, is not found in\n%s", kept.part, "FBIW"[kept.phase],
                      kept.micro, rank, kind, text.data);
@@ -236,13 +251,10 @@ static void figures_are_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(built_tables_are_right),
-        cmocka_unit_test(the_1f1b_table_is_that_of_the_book),
-        cmocka_unit_test(evaluations_go_forward_alone),
-        cmocka_unit_test(texts_are_read_and_proved),
-        cmocka_unit_test(long_circles_are_told),
-        cmocka_unit_test(planted_errors_are_found),
-        cmocka_unit_test(figures_are_told),
+        cmocka_unit_test(built_tables_are_right),       cmocka_unit_test(the_1f1b_table_is_that_of_the_book),
+        cmocka_unit_test(evaluations_go_forward_alone), cmocka_unit_test(texts_are_read_and_proved),
+        cmocka_unit_test(layers_limit_parts),           cmocka_unit_test(long_circles_are_told),
+        cmocka_unit_test(planted_errors_are_found),     cmocka_unit_test(figures_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

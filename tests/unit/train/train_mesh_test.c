@@ -360,8 +360,8 @@ static void features_in_stages(void **state)
         run.comm = f->tcp ? comm_tcp() : NULL;
         struct pipe_table table = {0};
         struct muster_error err = {0};
-        if (f->table &&
-            pipe_table_read("a table", f->table, f->mesh.side[SIDE_PIPELINE] * f->chunks, &table, &err) < 0)
+        if (f->table && pipe_table_read("a table", f->table, f->mesh.side[SIDE_PIPELINE] * f->chunks, 0,
+                                        &table, &err) < 0)
             fail_msg("%s", err.text);
         run.chunks = f->chunks;
         run.schedule = f->table ? PIPE_TABLE : f->chunks > 1 ? PIPE_INTERLEAVED : PIPE_1F1B;
