@@ -41,7 +41,7 @@ const char *wire_kind_name(enum wire_kind kind);
 /* The texts that join points to, after wire_decode. */
 struct wire_texts {
     char job_id[MEMBERSHIP_NAME_LIMIT], agent_name[MEMBERSHIP_NAME_LIMIT], store_addr[MEMBERSHIP_NAME_LIMIT];
-    char role[ROSTER_ROLE_LIMIT], program[MEMBERSHIP_PROGRAM_LIMIT];
+    char role[ROSTER_ROLE_LIMIT], program[MEMBERSHIP_PROGRAM_LIMIT], vote_addr[RECORD_ADDRESS];
 };
 
 /* A vote and, after wire_decode, what it points to. */
@@ -75,6 +75,12 @@ struct wire_message {
     struct worker_failure failure; /* REPORT of FAILED */
     struct membership_event event; /* EVENT */
     struct wire_vote vote;         /* VOTE; to be sent, only vote.message is read */
+    /* JOIN, ACCEPT, EVENT of a world: the newest record that the sender knows, the world's own; NULL: none.
+     * ACCEPT: the agent that serves, and the ballot under which it does; NULL: it does not vote. After
+     * wire_decode they point into vote. */
+    const struct world_record *record;
+    const struct voter *server;
+    struct ballot office;
 };
 
 /* Appends the frame to out. */

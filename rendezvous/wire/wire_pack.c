@@ -32,6 +32,9 @@ struct parts {
     Muster__WorldId id, last;
     Muster__Failure failure;
     Muster__Brief briefs[FAILURE_OTHERS_LIMIT], *others[FAILURE_OTHERS_LIMIT];
+    struct record_parts record;
+    Muster__Voter server;
+    Muster__Ballot office;
     union {
         Muster__Join join;
         Muster__Leave leave;
@@ -230,12 +233,18 @@ static void pack_join(struct parts *parts, const struct wire_message *message)
     out->server_done = join->server_done;
     out->last_rank = join->last_rank;
     out->server_left = join->server_left;
+    if (join->vote_addr)
+        out->vote_addr = (char *)join->vote_addr;
+    out->vote_port = join->vote_port;
+    if (message->record)
+        out->known = pack_record(&parts->record, message->record);
     if (join->held.epoch)
         out->held = pack_id(&parts->id, join->held);
 }
 
-static void pack_world(struct parts *parts, const struct membership_event *event)
+static void pack_world(struct parts *parts, const struct wire_message *message)
 {
+    const struct membership_event *event = &message->event;
     const struct membership_world *world = &event->world;
     Muster__World *out = parts->envelope.world = &parts->body.world;
     muster__world__init(out);
@@ -252,13 +261,16 @@ static void pack_world(struct parts *parts, const struct membership_event *event
     out->master_port = world->master_port;
     out->reason = pack_bytes(event->reason);
     out->failed_class = (uint32_t)event->failed_class;
+    if (message->record)
+        out->record = pack_record(&parts->record, message->record);
 }
 
-static void pack_event(struct parts *parts, const struct membership_event *event)
+static void pack_event(struct parts *parts, const struct wire_message *message)
 {
+    const struct membership_event *event = &message->event;
     switch (event->kind) {
     case MEMBERSHIP_EVENT_WORLD:
-        pack_world(parts, event);
+        pack_world(parts, message);
         break;
     case MEMBERSHIP_EVENT_STOP:
         parts->envelope.stop = &parts->body.stop;
@@ -281,6 +293,25 @@ static void pack_event(struct parts *parts, const struct membership_event *event
         parts->body.refuse.reason = (char *)event->reason;
         break;
     }
+}
+
+static void pack_accept(struct parts *parts, const struct wire_message *message)
+{
+    Muster__Accept *out = parts->envelope.accept = &parts->body.accept;
+    muster__accept__init(out);
+    parts->envelope.body_case = MUSTER__ENVELOPE__BODY_ACCEPT;
+    out->member = message->member;
+    out->report_sequence = message->sequence;
+    out->lease_ns = message->lease_ns;
+    out->number = message->number;
+    out->epoch = message->epoch;
+    out->notes = message->notes;
+    if (message->record)
+        out->record = pack_record(&parts->record, message->record);
+    if (!message->server)
+        return;
+    out->server = pack_voter(&parts->server, message->server);
+    out->office = pack_ballot(&parts->office, message->office);
 }
 
 static void pack_report(struct parts *parts, const struct wire_message *message)
@@ -331,15 +362,7 @@ static void pack(struct parts *parts, const struct wire_message *message)
             envelope->beat->server_done = pack_id(&parts->id, message->server_done);
         break;
     case WIRE_ACCEPT:
-        envelope->accept = &parts->body.accept;
-        muster__accept__init(envelope->accept);
-        envelope->body_case = MUSTER__ENVELOPE__BODY_ACCEPT;
-        envelope->accept->member = message->member;
-        envelope->accept->report_sequence = message->sequence;
-        envelope->accept->lease_ns = message->lease_ns;
-        envelope->accept->number = message->number;
-        envelope->accept->epoch = message->epoch;
-        envelope->accept->notes = message->notes;
+        pack_accept(parts, message);
         break;
     case WIRE_AGAIN:
         envelope->again = &parts->body.again;
@@ -364,7 +387,7 @@ static void pack(struct parts *parts, const struct wire_message *message)
         envelope->body_case = MUSTER__ENVELOPE__BODY_VOTE;
         break;
     case WIRE_EVENT:
-        pack_event(parts, &message->event);
+        pack_event(parts, message);
         break;
     }
 }

@@ -183,6 +183,13 @@ static int take_vote(struct wire_vote *out, const Muster__Vote *in, struct muste
     return 0;
 }
 
+/* The record that comes with another message. */
+static int take_newest(struct wire_message *out, const Muster__Record *in, struct muster_error *err)
+{
+    out->record = in ? &out->vote.known : NULL;
+    return take_record(&out->vote.known, in, err);
+}
+
 static int take_join(struct wire_message *out, const Muster__Envelope *envelope, struct muster_error *err)
 {
     const Muster__Join *in = envelope->join;
@@ -214,6 +221,11 @@ static int take_join(struct wire_message *out, const Muster__Envelope *envelope,
     if (in->restart_count < 0 || in->restart_count > ROSTER_RESTARTS_LIMIT || in->last_nodes < 0 ||
         in->last_rank < 0)
         return bad(err, "a count is out of range");
+    out->join.vote_addr = texts->vote_addr;
+    if (take_port(&out->join.vote_port, in->vote_port, err) ||
+        take_text(texts->vote_addr, sizeof texts->vote_addr, in->vote_addr, err) ||
+        take_newest(out, in->known, err))
+        return -1;
     if (in->last && take_id(&out->join.last, in->last, err))
         return -1;
     if (in->held && take_id(&out->join.held, in->held, err))
@@ -289,10 +301,11 @@ static int take_event(struct wire_message *out, const Muster__Envelope *in, stru
 {
     struct membership_event *event = &out->event;
     out->kind = WIRE_EVENT;
+    out->record = NULL;
     membership_event_clear(event);
     switch (in->body_case) {
     case MUSTER__ENVELOPE__BODY_WORLD:
-        return take_world(event, in->world, err);
+        return take_newest(out, in->world->record, err) ? -1 : take_world(event, in->world, err);
     case MUSTER__ENVELOPE__BODY_STOP:
         event->kind = MEMBERSHIP_EVENT_STOP;
         event->planned = in->stop->planned;
@@ -311,6 +324,24 @@ static int take_event(struct wire_message *out, const Muster__Envelope *in, stru
         event->kind = MEMBERSHIP_EVENT_REFUSED;
         return take_text(event->reason, sizeof event->reason, in->refuse->reason, err);
     }
+}
+
+static int take_accept(struct wire_message *out, const Muster__Accept *in, struct muster_error *err)
+{
+    out->kind = WIRE_ACCEPT;
+    out->member = in->member;
+    out->sequence = in->report_sequence;
+    out->lease_ns = in->lease_ns;
+    out->number = in->number;
+    out->epoch = in->epoch;
+    out->notes = in->notes;
+    out->server = in->server ? &out->vote.server : NULL;
+    out->office = take_ballot(in->office);
+    if (out->lease_ns < 0)
+        return bad(err, "a lease below 0");
+    if (take_newest(out, in->record, err))
+        return -1;
+    return in->server ? take_voter(&out->vote.server, in->server, err) : 0;
 }
 
 static int take(struct wire_message *out, const Muster__Envelope *in, struct muster_error *err)
@@ -340,14 +371,7 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
             return -1;
         return take_text(out->progress, sizeof out->progress, in->beat->progress, err);
     case MUSTER__ENVELOPE__BODY_ACCEPT:
-        out->kind = WIRE_ACCEPT;
-        out->member = in->accept->member;
-        out->sequence = in->accept->report_sequence;
-        out->lease_ns = in->accept->lease_ns;
-        out->number = in->accept->number;
-        out->epoch = in->accept->epoch;
-        out->notes = in->accept->notes;
-        return out->lease_ns < 0 ? bad(err, "a lease below 0") : 0;
+        return take_accept(out, in->accept, err);
     case MUSTER__ENVELOPE__BODY_AGAIN:
         out->kind = WIRE_AGAIN;
         return 0;

@@ -46,16 +46,19 @@ int main(int argc, char **argv)
                                                   .known = &record,
                                                   .value = &record,
                                                   .server = &record.voters[0]};
-    struct buffer frames[4] = {0};
+    struct wire_message accept = {.kind = WIRE_ACCEPT, .record = &record, .server = &record.voters[0]};
+    struct buffer frames[5] = {0};
     if (wire_encode(&message, &frames[0], NULL) < 0 || wire_encode(&beat, &frames[1], NULL) < 0 ||
-        wire_encode(&world, &frames[2], NULL) < 0 || wire_encode(&vote, &frames[3], NULL) < 0)
+        wire_encode(&world, &frames[2], NULL) < 0 || wire_encode(&vote, &frames[3], NULL) < 0 ||
+        wire_encode(&accept, &frames[4], NULL) < 0)
         return 1;
     const struct fuzz_seed seeds[] = {{frames[0].data, frames[0].length},
                                       {frames[1].data, frames[1].length},
                                       {frames[2].data, frames[2].length},
-                                      {frames[3].data, frames[3].length}};
-    int result = fuzz_main(argc, argv, seeds, 4);
-    for (int i = 0; i < 4; i++)
+                                      {frames[3].data, frames[3].length},
+                                      {frames[4].data, frames[4].length}};
+    int result = fuzz_main(argc, argv, seeds, 5);
+    for (int i = 0; i < 5; i++)
         buffer_free(&frames[i]);
     return result;
 }

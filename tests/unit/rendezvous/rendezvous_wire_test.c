@@ -265,19 +265,83 @@ static void a_vote_comes_through(void **state)
     assert_true(out->known->epoch == 0 && !out->value && !out->server);
 }
 
-/* A vote with this record is refused, and says why. */
-static void expect_refused(const struct world_record *record, const char *text)
+/* The record of a world travels with JOIN, ACCEPT and WORLD. */
+static void a_record_comes_through(void **state)
 {
-    static struct wire_message message = {.kind = WIRE_VOTE}, out;
-    const struct world_record sound = some_record(1);
+    const struct world_record record = some_record(5);
+    static struct wire_message message;
+    (void)state;
+    message = some_join();
+    assert_null(round_trip(&message)->record);
+    message.record = &record;
+    message.join.vote_addr = "10.0.0.3";
+    message.join.vote_port = 65535;
+    const struct wire_message *out = round_trip(&message);
+    assert_same_record(out->record, &record);
+    assert_string_equal(out->join.vote_addr, "10.0.0.3");
+    assert_int_equal(out->join.vote_port, 65535);
+    message = (struct wire_message){.kind = WIRE_ACCEPT};
+    assert_true(!round_trip(&message)->record && !round_trip(&message)->server);
+    message.record = &record;
+    message.server = &record.voters[2];
+    message.office = (struct ballot){7, {8, 9}};
+    out = round_trip(&message);
+    assert_same_record(out->record, &record);
+    assert_same_voter(out->server, &record.voters[2]);
+    assert_int_equal(ballot_compare(out->office, message.office), 0);
+    message = (struct wire_message){
+        .kind = WIRE_EVENT,
+        .record = &record,
+        .event = {.kind = MEMBERSHIP_EVENT_WORLD,
+                  .world = {.id = some_id, .group_world_size = 1, .world_size = 1, .role_world_size = 1}}};
+    assert_same_record(round_trip(&message)->record, &record);
+    message.event.kind = MEMBERSHIP_EVENT_STOP;
+    message.event.stopped = some_id;
+    assert_null(round_trip(&message)->record);
+}
+
+/* Wherever it comes. */
+static void expect_refused_in(struct wire_message *message, const char *text)
+{
+    static struct wire_message out;
     struct muster_error err = {0};
     scope_buffer frame = {0};
-    message.vote.message =
-        (struct takeover_message){.kind = TAKEOVER_WHO, .from = &sound.voters[0], .known = record};
-    assert_int_equal(wire_encode(&message, &frame, NULL), 0);
+    assert_int_equal(wire_encode(message, &frame, NULL), 0);
     assert_int_equal(wire_decode(frame.data, frame.length, &out, &err), -1);
     if (!strstr(err.text, text))
         fail_msg("\"%s\" does not say \"%s\"", err.text, text);
+}
+
+static void a_message_with_an_impossible_record_is_refused(void **state)
+{
+    struct world_record record = some_record(5);
+    static struct wire_message message;
+    (void)state;
+    record.voter_count = 0;
+    message = some_join();
+    message.record = &record;
+    expect_refused_in(&message, "has 0 voters, not 1 to 5");
+    message = (struct wire_message){.kind = WIRE_ACCEPT, .record = &record};
+    expect_refused_in(&message, "has 0 voters, not 1 to 5");
+    message = (struct wire_message){.kind = WIRE_EVENT, .record = &record};
+    message.event.kind = MEMBERSHIP_EVENT_WORLD;
+    expect_refused_in(&message, "has 0 voters, not 1 to 5");
+    message = some_join();
+    message.join.vote_addr = "0123456789012345678901234567890123456789012345678901234567890123";
+    expect_refused_in(&message, "a text is too long");
+    const struct voter nobody = {.name = "a"};
+    message = (struct wire_message){.kind = WIRE_ACCEPT, .server = &nobody};
+    expect_refused_in(&message, "has no incarnation");
+}
+
+/* A vote with this record is refused, and says why. */
+static void expect_refused(const struct world_record *record, const char *text)
+{
+    static struct wire_message message = {.kind = WIRE_VOTE};
+    const struct world_record sound = some_record(1);
+    message.vote.message =
+        (struct takeover_message){.kind = TAKEOVER_WHO, .from = &sound.voters[0], .known = record};
+    expect_refused_in(&message, text);
 }
 
 static void a_record_that_cannot_be_is_refused(void **state)
@@ -401,11 +465,18 @@ static void no_allocation_failure_leaks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_join_comes_through),        cmocka_unit_test(a_report_comes_through),
-        cmocka_unit_test(events_come_through),         cmocka_unit_test(small_ones_come_through),
-        cmocka_unit_test(a_vote_comes_through),        cmocka_unit_test(a_record_that_cannot_be_is_refused),
-        cmocka_unit_test(foreign_frames_are_rejected), cmocka_unit_test(another_version_is_told_apart),
-        cmocka_unit_test(random_bytes_do_no_harm),     cmocka_unit_test(no_allocation_failure_leaks),
+        cmocka_unit_test(a_join_comes_through),
+        cmocka_unit_test(a_report_comes_through),
+        cmocka_unit_test(events_come_through),
+        cmocka_unit_test(small_ones_come_through),
+        cmocka_unit_test(a_vote_comes_through),
+        cmocka_unit_test(a_record_comes_through),
+        cmocka_unit_test(a_message_with_an_impossible_record_is_refused),
+        cmocka_unit_test(a_record_that_cannot_be_is_refused),
+        cmocka_unit_test(foreign_frames_are_rejected),
+        cmocka_unit_test(another_version_is_told_apart),
+        cmocka_unit_test(random_bytes_do_no_harm),
+        cmocka_unit_test(no_allocation_failure_leaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
