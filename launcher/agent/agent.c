@@ -263,6 +263,7 @@ int agent_run(const struct run_config *config, struct nccl_env *tune, const stru
     else
         log_error(log, "%s", err.text);
     const pid_t guardian = agent_processes_release(agent);
+    round_keep_workers(&agent->round, false);
     tell_parts(agent, &(struct agent_event){.kind = AGENT_ROUND_ENDS});
     destroy_parts(agent);
     round_free(&agent->round);

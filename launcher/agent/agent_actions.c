@@ -18,9 +18,22 @@ static const unsigned char steps[] = {
 
 /* --- effects of the actions --- */
 
+/* Closes what workers that have ended have left. */
+static void close_ended(struct agent *agent)
+{
+    round_keep_workers(&agent->round, true);
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_ROUND_ENDS});
+    round_end(&agent->round);
+}
+
 static void start_round(struct agent *agent)
 {
     const struct round *round = &agent->round;
+    bool ended = false; /* since it stayed */
+    for (int i = 0; i < round->worker_count; i++)
+        ended |= round->workers[i].pid && !round->workers[i].alive;
+    if (ended)
+        close_ended(agent);
     if (round->world.restart_count > agent->restarts_told) /* a round after a planned change is none */
         log_info(&agent->log, "restart %lld of %lld: round %u starts%s%s",
                  (long long)round->world.restart_count, (long long)agent->config->max_restarts,
@@ -48,8 +61,7 @@ static void start_workers(struct agent *agent)
 static void end_round(struct agent *agent)
 {
     agent_processes_stop_cleaning(agent);
-    agent_emit(agent, &(struct agent_event){.kind = AGENT_ROUND_ENDS});
-    round_end(&agent->round);
+    close_ended(agent);
     agent_membership_report(agent, MEMBERSHIP_REPORT_STOPPED, NULL);
 }
 
@@ -91,6 +103,12 @@ static void execute_action(struct agent *agent, enum worker_group_action action,
     case GROUP_ANNOUNCE:
         agent_notices_announce(agent);
         break;
+    case GROUP_HOLD:
+        agent_notices_hold(agent);
+        break;
+    case GROUP_CULL:
+        agent_notices_cull(agent);
+        break;
     case GROUP_TERMINATE:
         agent_processes_terminate(agent, agent->group.signal);
         break;
@@ -120,6 +138,21 @@ static void execute_action(struct agent *agent, enum worker_group_action action,
 
 /* --- events --- */
 
+/* Whether the end of this round is one that workers can outlive. */
+static bool may_keep(const struct agent *agent, const struct agent_event *event)
+{
+    const bool mended = event->failure && event->failure->no_restart;
+    return !mended && !agent->config->mpi && agent->round.world.restart_count < agent->config->max_restarts;
+}
+
+/* Whether a world has other places for this node's workers than the last one. */
+static bool is_elsewhere(const struct membership_world *last, const struct membership_world *world)
+{
+    return world->world_size != last->world_size || world->rank_base != last->rank_base ||
+           world->group_world_size != last->group_world_size || world->group_rank != last->group_rank ||
+           world->role_rank_base != last->role_rank_base || world->role_world_size != last->role_world_size;
+}
+
 static void step_group(struct agent *agent, const struct agent_event *event)
 {
     struct worker_group_event own = {.kind = steps[event->kind], .signal = event->code};
@@ -131,7 +164,10 @@ static void step_group(struct agent *agent, const struct agent_event *event)
         own.grace_ns = event->membership->grace_ns;
         own.planned = event->membership->planned;
     }
+    own.elsewhere = event->kind == AGENT_WORLD && agent->moves;
     agent->group.listens = agent_notices_listeners(agent) > 0;
+    agent->group.keeps = may_keep(agent, event) && agent_notices_stayers(agent) > 0;
+    agent->group.holds = agent->round.alive > 0;
     if (worker_group_step(&agent->group, &own, clock_now(NULL), &actions, &err) < 0) {
         log_error(&agent->log, "internal: %s", err.text);
         return;
@@ -152,8 +188,10 @@ bool agent_actions_admit(struct agent *agent, const struct agent_event *event)
                   worker_group_state_name(agent->group.state));
         return false;
     }
-    if (event->kind == AGENT_WORLD)
+    if (event->kind == AGENT_WORLD) {
+        agent->moves = is_elsewhere(&agent->round.world, &event->membership->world);
         round_begin(&agent->round, event->membership);
+    }
     if (event->kind == AGENT_STOP) {
         /* a worker that is dead already was not stopped by us */
         agent_emit(agent, &(struct agent_event){.kind = AGENT_CHILDREN});
@@ -183,6 +221,7 @@ static int group_create(struct agent *agent, struct muster_error *err)
     agent->group = (struct worker_group){.state = GROUP_WAITING,
                                          .shutdown_grace_ns = agent_seconds_ns(config->shutdown_timeout_s),
                                          .restart_grace_ns = agent_seconds_ns(config->restart_grace_s),
+                                         .hold_ns = AGENT_HOLD_NS,
                                          .kill_bound_ns = AGENT_KILL_BOUND_NS,
                                          .drains = config->elastic,
                                          .ends_together = !config->elastic && config->max_nodes > 1,
@@ -196,12 +235,18 @@ static struct instant group_deadline(const struct agent *agent)
     return agent->group.deadline;
 }
 
+static bool is_empty(struct agent *agent)
+{
+    if (!worker_group_is_holding(&agent->group))
+        return agent_processes_are_gone(agent);
+    return agent_notices_are_held(agent) && agent_processes_ended_are_gone(agent);
+}
+
 static void group_tick(struct agent *agent, struct instant now)
 {
     if (instant_reached(now, agent->group.deadline))
         agent_emit(agent, &(struct agent_event){.kind = AGENT_DEADLINE});
-    else if (worker_group_wants_empty(&agent->group) && !agent_failures_are_pending(agent) &&
-             agent_processes_are_gone(agent))
+    else if (worker_group_wants_empty(&agent->group) && !agent_failures_are_pending(agent) && is_empty(agent))
         agent_emit(agent, &(struct agent_event){.kind = AGENT_EMPTY});
 }
 

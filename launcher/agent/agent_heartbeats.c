@@ -77,6 +77,12 @@ int agent_heartbeats_open(struct agent *agent, struct worker *worker, int *write
     return channels_open(agent->heartbeats->pipes, worker->local_rank, writer, err);
 }
 
+void agent_heartbeats_renew(struct agent *agent, const struct worker *worker)
+{
+    drain_pipe(agent, worker->local_rank);
+    heartbeat_init(beat_of(agent, worker->local_rank));
+}
+
 void agent_heartbeats_end(struct agent *agent, const struct worker *worker)
 {
     drain_pipe(agent, worker->local_rank); /* its last step */
@@ -369,7 +375,8 @@ static void beats_tick(struct agent *agent, struct instant now)
 static void close_pipes(struct agent *agent)
 {
     for (int i = 0; i < agent->round.worker_count; i++) {
-        (void)channels_close(agent->heartbeats->pipes, i);
+        if (!agent->round.workers[i].kept)
+            (void)channels_close(agent->heartbeats->pipes, i);
         agent->heartbeats->named[i] = false;
     }
 }

@@ -9,6 +9,8 @@ extern const struct agent_part agent_heartbeats_part;
 
 /* *writer is passed to the worker. */
 int agent_heartbeats_open(struct agent *agent, struct worker *worker, int *writer, struct muster_error *err);
+/* The worker stays for another round: its next heartbeat arms hang detection again. */
+void agent_heartbeats_renew(struct agent *agent, const struct worker *worker);
 /* The worker was reaped. */
 void agent_heartbeats_end(struct agent *agent, const struct worker *worker);
 /* Whether the ends that were just reaped must not be handled yet: they belong to a hang, which is reported

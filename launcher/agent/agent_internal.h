@@ -104,6 +104,7 @@ struct agent {
     struct worker_group group; /* agent_actions.c */
     struct children children;  /* agent_processes.c */
     int64_t restarts_told;     /* restart count of the last world for which a restart was logged; the same */
+    bool moves;                /* the world has other places for workers than the last one; agent_actions.c */
     bool finished;             /* the loop ends */
     char end_reason[MUSTER_ERROR_TEXT]; /* if it ends without a verdict: the reason; "" if unknown */
 
@@ -130,6 +131,7 @@ struct agent {
 };
 static_assert(sizeof(struct agent) <= 8192, "large state belongs to a part or to the round, on the heap");
 
+#define AGENT_HOLD_NS        (2 * NS_PER_S)  /* for workers that can stay to let go of their communicators */
 #define AGENT_KILL_BOUND_NS  (30 * NS_PER_S) /* a killed process that frees much memory needs seconds */
 #define AGENT_CLEAN_BOUND_NS (5 * NS_PER_S)
 

@@ -1,4 +1,4 @@
-/* agent_notices.c - sends workers the notice of a planned stop. See agent_notices.h. */
+/* agent_notices.c - stop notices, and the regrouping of workers that stay. See agent_notices.h. */
 #include "launcher/agent/agent_notices.h"
 
 #include <errno.h>
@@ -77,16 +77,23 @@ enum membership_change agent_notices_coming(const struct agent *agent)
     return agent->group.drains ? MEMBERSHIP_CHANGE_LEAVE : MEMBERSHIP_CHANGE_END;
 }
 
-/* A line always fits unless a worker has stopped reading after several of them. */
-static bool send_notice(struct agent *agent, const struct worker *worker, const struct buffer *line)
+/* A line always fits unless a worker has stopped reading after several of them. what: "the stop notice". */
+static bool send_notice(struct agent *agent, const struct worker *worker, const char *what,
+                        const struct buffer *line)
 {
     const int fd = channels_fd(agent->notices->sockets, worker->local_rank);
     if (send(fd, line->data, line->length, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)line->length)
         return true;
-    log_warning(&agent->log, "rank %d (pid %d) cannot get the stop notice: %s", worker->rank,
-                (int)worker->pid, strerror(errno));
+    log_warning(&agent->log, "rank %d (pid %d) cannot get %s: %s", worker->rank, (int)worker->pid, what,
+                fd < 0 ? "it has closed its socket" : strerror(errno));
     close_socket(agent, worker->local_rank);
     return false;
+}
+
+static void signal_worker(struct agent *agent, const struct worker *worker)
+{
+    worker_signal(worker, agent->group.signal, (enum signal_scope)agent->config->signal_scope);
+    worker_signal(worker, SIGCONT, agent->config->signal_scope); /* a stopped process handles nothing */
 }
 
 void agent_notices_announce(struct agent *agent)
@@ -107,12 +114,11 @@ void agent_notices_announce(struct agent *agent)
         const struct worker *worker = &agent->round.workers[i];
         if (!worker->alive)
             continue;
-        if (!line.failed && is_listening(agent, worker) && send_notice(agent, worker, &line)) {
+        if (!line.failed && is_listening(agent, worker) &&
+            send_notice(agent, worker, "the stop notice", &line)) {
             notified++;
         } else {
-            worker_signal(worker, agent->group.signal, (enum signal_scope)agent->config->signal_scope);
-            worker_signal(worker, SIGCONT,
-                          agent->config->signal_scope); /* a stopped process handles nothing */
+            signal_worker(agent, worker);
             others++;
         }
     }
@@ -121,6 +127,87 @@ void agent_notices_announce(struct agent *agent)
              notified == 1 ? "" : "s", (double)left_ns / NS_PER_S,
              others ? "; sent the stop signal to the others, which do not handle notices" : "");
     agent_emit(agent, &(struct agent_event){.kind = AGENT_NOTICE, .duration_ns = left_ns});
+}
+
+/* --- workers that stay --- */
+
+static bool can_stay(struct agent *agent, const struct worker *worker)
+{
+    (void)is_listening(agent, worker); /* reads what it has written */
+    return worker->alive && channels_fd(agent->notices->sockets, worker->local_rank) >= 0 &&
+           agent->notices->listeners[worker->local_rank].regroups &&
+           !agent->round.beats[worker->local_rank].stalled; /* a hung one is to end */
+}
+
+int agent_notices_stayers(struct agent *agent)
+{
+    int count = 0;
+    for (int i = 0; agent->round.alive && i < agent->round.worker_count; i++)
+        count += can_stay(agent, &agent->round.workers[i]);
+    return count;
+}
+
+void agent_notices_hold(struct agent *agent)
+{
+    const struct round_stop *stop = &agent->round.stop;
+    scope_buffer line = {.limit = STOP_NOTICE_LINE_LIMIT};
+    int told = 0, others = 0;
+    (void)stop_notice_format_regroup(agent->round.world.id.round, agent->group.hold_ns,
+                                     stop->given ? stop->reason : "a worker of this node failed",
+                                     &line); /* without memory all get a signal */
+    for (int i = 0; i < agent->round.worker_count; i++) {
+        const struct worker *worker = &agent->round.workers[i];
+        if (!worker->alive)
+            continue;
+        agent->notices->listeners[i].held = false;
+        if (!line.failed && can_stay(agent, worker) && send_notice(agent, worker, "word to regroup", &line)) {
+            worker_signal(worker, SIGCONT, agent->config->signal_scope);
+            told++;
+        } else {
+            signal_worker(agent, worker);
+            others++;
+        }
+    }
+    log_info(&agent->log, "%d worker%s can stay and %s asked to regroup (within %.4g s)%s", told,
+             told == 1 ? "" : "s", told == 1 ? "is" : "are", (double)agent->group.hold_ns / NS_PER_S,
+             others ? "; the others got the stop signal and are started anew" : "");
+}
+
+static bool has_answered(struct agent *agent, const struct worker *worker)
+{
+    if (worker->alive && channels_fd(agent->notices->sockets, worker->local_rank) >= 0)
+        read_socket(agent, worker->local_rank);
+    return agent->notices->listeners[worker->local_rank].held;
+}
+
+bool agent_notices_are_held(struct agent *agent)
+{
+    for (int i = 0; i < agent->round.worker_count; i++)
+        if (agent->round.workers[i].alive && !has_answered(agent, &agent->round.workers[i]))
+            return false;
+    return true;
+}
+
+void agent_notices_cull(struct agent *agent)
+{
+    for (int i = 0; i < agent->round.worker_count; i++) {
+        const struct worker *worker = &agent->round.workers[i];
+        if (!worker->alive || has_answered(agent, worker))
+            continue;
+        log_warning(&agent->log,
+                    "rank %d (pid %d) has not let go of its communicators: it is killed and started anew",
+                    worker->rank, (int)worker->pid);
+        worker_signal(worker, SIGKILL, agent->config->signal_scope);
+    }
+}
+
+void agent_notices_place(struct agent *agent, struct worker *worker)
+{
+    scope_buffer line = {.limit = STOP_NOTICE_LINE_LIMIT};
+    const struct round *round = &agent->round;
+    (void)stop_notice_format_place(&round->world, worker->local_rank, round->worker_count, &line);
+    if (worker->alive && (line.failed || !send_notice(agent, worker, "its place in the round", &line)))
+        worker_signal(worker, SIGKILL, agent->config->signal_scope); /* its end is a failure of this round */
 }
 
 /* --- the part --- */
@@ -150,7 +237,8 @@ static void notices_event(struct agent *agent, const struct agent_event *event)
                             agent->round.workers[i].rank, (int)agent->round.workers[i].pid);
     } else if (event->kind == AGENT_ROUND_ENDS) {
         for (int i = 0; i < agent->round.worker_count; i++)
-            close_socket(agent, i);
+            if (!agent->round.workers[i].kept)
+                close_socket(agent, i);
     }
 }
 

@@ -1,5 +1,5 @@
-/* agent_notices.h - sends workers the notice of a planned stop (docs/notice.md): their sockets, their
- * registration, and the notice itself. Emits AGENT_NOTICE. */
+/* agent_notices.h - lines to workers by their sockets: the notice of a planned stop (docs/notice.md), and the
+ * regrouping of workers that stay (docs/regroup.md). Emits AGENT_NOTICE. */
 #ifndef MUSTER_LAUNCHER_AGENT_AGENT_NOTICES_H
 #define MUSTER_LAUNCHER_AGENT_AGENT_NOTICES_H
 
@@ -15,5 +15,16 @@ int agent_notices_listeners(struct agent *agent);
 enum membership_change agent_notices_coming(const struct agent *agent);
 /* SAVING begins, or its deadline moves closer: registered workers get a notice, the others the signal. */
 void agent_notices_announce(struct agent *agent);
+
+/* Live workers that can stay. */
+int agent_notices_stayers(struct agent *agent);
+/* HOLDING begins: workers that can stay get word to regroup, the others the signal. */
+void agent_notices_hold(struct agent *agent);
+/* Whether every live worker has answered. */
+bool agent_notices_are_held(struct agent *agent);
+/* CULLING begins: KILL to the others. */
+void agent_notices_cull(struct agent *agent);
+/* Sends a worker that has stayed its place in the round. A worker that cannot receive it is killed. */
+void agent_notices_place(struct agent *agent, struct worker *worker);
 
 #endif

@@ -289,6 +289,9 @@ static int take_filtered(struct agent *agent, struct muster_error *err)
 {
     struct agent_output *output = agent->output;
     for (int stream = 1; stream <= 2; stream++) {
+        if (output->filtered[stream])
+            continue; /* workers that have stayed write to the file of an earlier round, and so do the others
+                       */
         struct log_file file = log_files_take_filtered(output->opening, stream);
         output->filtered[stream] = file.fd >= 0 ? take_file(agent, file, err) : NULL;
         if (file.fd >= 0 && !output->filtered[stream])
@@ -335,6 +338,9 @@ static void close_files(struct agent *agent)
     stop_waiting(agent);
     log_files_release(output->opening);
     output->opening = NULL;
+    for (int i = 0; i < agent->round.worker_count; i++)
+        if (agent->round.workers[i].kept)
+            return; /* its streams use the filtered files */
     for (int stream = 1; stream <= 2; stream++) {
         pump_release(agent->pump, output->filtered[stream]);
         output->filtered[stream] = NULL;
@@ -441,7 +447,7 @@ static void output_event(struct agent *agent, const struct agent_event *event)
     if (event->kind != AGENT_ROUND_ENDS)
         return;
     for (int i = 0; i < agent->round.worker_count; i++)
-        for (int stream = STDOUT_FILENO; stream <= STDERR_FILENO; stream++) {
+        for (int stream = STDOUT_FILENO; stream <= STDERR_FILENO && !agent->round.workers[i].kept; stream++) {
             pump_close(agent->round.workers[i].streams[stream]);
             agent->round.workers[i].streams[stream] = NULL;
         }

@@ -29,6 +29,8 @@ struct agent_processes {
     pid_t spared, reaper;             /* the template's processes, not signalled with workers; 0: none */
     int late_signal;                  /* for processes that remain after the workers; 0: none */
     struct instant kill_at;           /* next scan for processes to kill */
+    struct instant look_at;           /* HOLDING, CULLING: no scan before; else 0 */
+    size_t swept;                     /* the same: workers that had ended when the last one began */
     struct background_watch cleaning; /* during the clean-up after the workers */
     struct remains_files *cleanup;    /* result of cleaning */
 };
@@ -152,6 +154,37 @@ bool agent_processes_are_gone(struct agent *agent)
 {
     /* all children of this process and of the reaper of warm workers */
     return children_are_none(&agent->children) && warm_is_empty(agent->processes->warm);
+}
+
+/* --- the processes of workers that have ended, while others stay --- */
+
+/* Orphans with sessions of their own are left, as they may be of a worker that stays. */
+static void kill_sessions(struct agent *agent, struct descendants_session *sessions, size_t count)
+{
+    struct muster_error err = {0};
+    const struct sweep_order order = {
+        .descendants = {.sessions = sessions, .session_count = count, .except = {getpid()}},
+        .signal = SIGKILL};
+    agent->processes->swept = count;
+    agent->processes->look_at = instant_add(clock_now(NULL), remains_killer_pause_ns(0));
+    if (remains_killer_start(&agent->processes->killer, &order, &err) < 0)
+        log_warning(&agent->log, "%s", err.text);
+}
+
+bool agent_processes_ended_are_gone(struct agent *agent)
+{
+    struct agent_processes *processes = agent->processes;
+    const struct remains_killer *killer = &processes->killer;
+    size_t count, ended = 0;
+    scope_free struct descendants_session *sessions = list_sessions(agent, &count);
+    for (size_t i = 0; sessions && i < count; i++)
+        if (sessions[i].leaderless)
+            sessions[ended++] = sessions[i];
+    if (!ended || (processes->swept == ended && !killer->job && !killer->left_count))
+        return true;
+    if (!killer->job && instant_reached(clock_now(NULL), processes->look_at))
+        kill_sessions(agent, sessions, ended);
+    return false;
 }
 
 /* --- the guardian --- */
@@ -324,8 +357,10 @@ static int processes_create(struct agent *agent, struct muster_error *err)
 static struct instant processes_deadline(const struct agent *agent)
 {
     const struct agent_processes *processes = agent->processes;
-    return instant_min(instant_min(processes->kill_at, processes->second_at),
-                       remains_killer_deadline(&processes->killer));
+    const bool looks = processes->swept && !processes->killer.job && processes->killer.left_count;
+    return instant_min(
+        instant_min(processes->kill_at, processes->second_at),
+        instant_min(looks ? processes->look_at : INSTANT_NEVER, remains_killer_deadline(&processes->killer)));
 }
 
 static void processes_tick(struct agent *agent, struct instant now)
@@ -351,7 +386,7 @@ static void processes_tick(struct agent *agent, struct instant now)
 static void forget_sessions(struct agent *agent)
 {
     for (int i = 0; i < agent->round.worker_count; i++)
-        if (agent->round.workers[i].pid)
+        if (agent->round.workers[i].pid && !agent->round.workers[i].kept)
             guardian_remove(&agent->processes->guardian, agent->round.workers[i].pid);
 }
 
@@ -366,6 +401,10 @@ static void processes_event(struct agent *agent, const struct agent_event *event
             agent->processes->kill_at = INSTANT_NEVER;
         if (agent->group.state != GROUP_STOPPING)
             agent->processes->late_signal = 0;
+        if (agent->group.state != GROUP_CULLING) {
+            agent->processes->swept = 0;
+            agent->processes->look_at = (struct instant){0};
+        }
         break;
     case AGENT_EMPTY: /* it must not find the next round's workers */
         remains_killer_cancel(&agent->processes->killer);

@@ -28,6 +28,9 @@ void agent_processes_kill_last(struct agent *agent, int64_t patience_ns);
 const struct descendants_process *agent_processes_name_stuck(struct agent *agent);
 /* Whether not even an orphan is left. */
 bool agent_processes_are_gone(struct agent *agent);
+/* While workers stay: KILL to the processes of those that have ended, again and again. Whether none is left.
+ */
+bool agent_processes_ended_are_gone(struct agent *agent);
 /* The guardian records that the session has no leader any more. */
 void agent_processes_note_reaped(struct agent *agent, const struct worker *worker);
 /* The end: no descendant is left, so that the guardian may end while the agent does the rest. Its pid, for

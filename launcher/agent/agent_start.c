@@ -156,6 +156,8 @@ static int start_cold(struct agent *agent, struct start_failure *out, struct mus
 {
     struct worker_command __attribute__((cleanup(worker_command_free))) command = {0};
     for (int i = 0; i < agent->round.worker_count; i++) {
+        if (agent->round.workers[i].pid)
+            continue; /* it has stayed */
         struct starting s = {
             .worker = &agent->round.workers[i], .command = &command, .beats = -1, .notices = -1, .pmi = -1};
         int exit_code, result = prepare_worker(agent, &s, &exit_code, err);
@@ -367,6 +369,8 @@ static int start_from_template(struct agent *agent, struct start_failure *out, s
                                .notices = -1,
                                .pmi = -1};
         int exit_code;
+        if (s->worker->pid)
+            continue; /* it has stayed */
         result = prepare_and_request(agent, s, &requests, &exit_code, err);
         requested += result == 0 && requests;
         if (result < 0)
@@ -386,6 +390,11 @@ int agent_start_workers(struct agent *agent, struct start_failure *out, struct m
     agent->round.started_wall_ns = clock_wall_ns();
     if (agent_nccl_decide(agent, err) < 0)
         return -1;
+    for (int i = 0; i < agent->round.worker_count; i++)
+        if (agent->round.workers[i].alive) { /* it has stayed */
+            agent_heartbeats_renew(agent, &agent->round.workers[i]);
+            agent_notices_place(agent, &agent->round.workers[i]);
+        }
     return (template_serves(agent) ? start_from_template : start_cold)(agent, out, err);
 }
 

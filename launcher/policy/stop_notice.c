@@ -45,18 +45,49 @@ int stop_notice_format(const struct stop_notice *notice, struct instant now, str
     return buffer_text(out, "}\n");
 }
 
+int stop_notice_format_regroup(uint32_t round, int64_t answer_ns, const char *reason, struct buffer *out)
+{
+    buffer_printf(out, "{\"coming\": \"regroup\", \"round\": %u, \"answer_s\": %.3f, \"reason\": ",
+                  (unsigned)round, (double)answer_ns / (double)NS_PER_S);
+    return put_reason(reason, out) < 0 ? -1 : buffer_text(out, "}\n");
+}
+
+int stop_notice_format_place(const struct membership_world *world, int local_rank, int local_world_size,
+                             struct buffer *out)
+{
+    buffer_printf(
+        out,
+        "{\"coming\": \"place\", \"round\": %u, \"restarts\": %lld, \"rank\": %d, \"world_size\": %d, "
+        "\"local_rank\": %d, \"local_world_size\": %d, \"node\": %d, \"nodes\": %d, \"master_addr\": ",
+        (unsigned)world->id.round, (long long)world->restart_count, world->rank_base + local_rank,
+        world->world_size, local_rank, local_world_size, world->group_rank, world->group_world_size);
+    if (buffer_json_bytes(out, world->master_addr, strlen(world->master_addr)) < 0)
+        return -1;
+    return buffer_printf(out, ", \"master_port\": %u}\n", (unsigned)world->master_port);
+}
+
+static void take_word(struct stop_notice_listener *listener)
+{
+    const struct {
+        const char *word;
+        bool *told;
+    } words[] = {{"ready", &listener->listens}, {"regroup", &listener->regroups}, {"held", &listener->held}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        *words[i].told |= listener->length == (int)strlen(words[i].word) &&
+                          !memcmp(listener->line, words[i].word, (size_t)listener->length);
+}
+
 void stop_notice_take(struct stop_notice_listener *listener, const char *bytes, size_t length)
 {
-    static const char word[] = "ready";
-    const int end = (int)sizeof word - 1;
+    const int room = (int)sizeof listener->line;
     for (size_t i = 0; i < length; i++) {
         if (bytes[i] == '\n') {
-            listener->listens = listener->listens || listener->matched == end;
-            listener->matched = 0;
-        } else if (listener->matched >= 0 && listener->matched < end && bytes[i] == word[listener->matched]) {
-            listener->matched++;
+            take_word(listener);
+            listener->length = 0;
+        } else if (listener->length < room) {
+            listener->line[listener->length++] = bytes[i];
         } else {
-            listener->matched = -1;
+            listener->length = room + 1;
         }
     }
 }

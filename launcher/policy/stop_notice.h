@@ -1,5 +1,5 @@
-/* stop_notice.h - pure: the stop notice for workers, as a line of JSON, and how a worker registers for
- * notices (notice.md). */
+/* stop_notice.h - pure: an agent's words to its workers, as lines of JSON, and their answers: stop notices
+ * (notice.md), and the regrouping of workers that stay (regroup.md). */
 #ifndef MUSTER_LAUNCHER_POLICY_STOP_NOTICE_H
 #define MUSTER_LAUNCHER_POLICY_STOP_NOTICE_H
 
@@ -31,10 +31,21 @@ struct stop_notice {
  * job ends, null if it is unknown. */
 int stop_notice_format(const struct stop_notice *notice, struct instant now, struct buffer *out);
 
-/* Whether a worker handles notices: it has written a line "ready". Other lines have no meaning yet. */
+/* To a worker that can stay, when its round has failed: {"coming": "regroup", "round": 3, "answer_s":
+ * 2.000, "reason": "..."} and a newline, appended. */
+int stop_notice_format_regroup(uint32_t round, int64_t answer_ns, const char *reason, struct buffer *out);
+/* Later its place in the next round: {"coming": "place", "round": 4, "restarts": 1, "rank": 1, "world_size":
+ * 4, "local_rank": 1, "local_world_size": 2, "node": 0, "nodes": 2, "master_addr": "10.0.0.1", "master_port":
+ * 29400} and a newline, appended. */
+int stop_notice_format_place(const struct membership_world *world, int local_rank, int local_world_size,
+                             struct buffer *out);
+
+/* A worker's lines: "ready": it handles notices; "regroup": it can stay; "held": it has let
+ * go of its communicators. Other lines have no meaning yet. */
 struct stop_notice_listener {
-    bool listens;
-    int matched; /* bytes of the present line that match "ready"; -1: another line */
+    bool listens, regroups, held;
+    char line[8]; /* the first bytes of the present line */
+    int length;   /* of it, so far; above the room: another line */
 };
 
 void stop_notice_take(struct stop_notice_listener *listener, const char *bytes, size_t length);

@@ -93,6 +93,19 @@ static void begin_stop(struct step *s, int signal, int64_t grace_ns)
     act(s, GROUP_TERMINATE);
 }
 
+/* The others wait for peers that have gone. Workers that can stay keep their memory. */
+static void begin_hold(struct step *s)
+{
+    if (!s->group->keeps) {
+        begin_stop(s, SIGTERM, s->group->restart_grace_ns);
+        return;
+    }
+    s->group->state = GROUP_HOLDING;
+    s->group->signal = SIGTERM;
+    s->group->deadline = instant_add(s->now, s->group->hold_ns);
+    act(s, GROUP_HOLD);
+}
+
 /* SAVING ends so long before its KILL: a worker that did not use the time needs no more than after a
  * failure. */
 static int64_t last_ns(const struct step *s, int64_t grace_ns)
@@ -128,14 +141,32 @@ static void ignore(struct step *s)
     (void)s;
 }
 
-static void group_start(struct step *s)
+static void start_now(struct step *s)
 {
     s->group->state = GROUP_RUNNING;
-    s->group->planned = false;
+    s->group->deadline = INSTANT_NEVER;
+    s->group->planned = s->group->renews = false;
     act(s, GROUP_START);
 }
 
+/* Workers that stayed cannot take another place. Their end is no failure. */
+static void group_start(struct step *s)
+{
+    if (!s->group->holds || !s->event->elsewhere) {
+        start_now(s);
+        return;
+    }
+    s->group->planned = s->group->renews = true;
+    begin_stop(s, SIGTERM, s->group->restart_grace_ns);
+}
+
 static void group_fail(struct step *s)
+{
+    act(s, GROUP_REPORT_FAILED);
+    begin_hold(s);
+}
+
+static void fail_draining(struct step *s)
 {
     act(s, GROUP_REPORT_FAILED);
     begin_stop(s, SIGTERM, s->group->restart_grace_ns);
@@ -159,13 +190,17 @@ static void stop(struct step *s)
     s->group->planned = s->event->planned;
     if (s->event->planned && s->event->grace_ns)
         begin_announced_stop(s, SIGTERM, s->event->grace_ns);
+    else if (!s->event->planned && !s->event->grace_ns)
+        begin_hold(s);
     else
         begin_stop(s, SIGTERM, s->event->grace_ns ? s->event->grace_ns : s->group->restart_grace_ns);
 }
 
+/* The round for which the workers were to be started anew is over. */
 static void stop_too(struct step *s)
 {
     s->group->stop_asked = true;
+    s->group->renews = false;
 }
 
 static void end(struct step *s)
@@ -179,10 +214,19 @@ static void end_too(struct step *s)
     decide(s, s->event->exit_code);
 }
 
+/* Workers that stayed end first. */
+static void leave(struct step *s, int signal, int64_t grace_ns)
+{
+    if (s->group->holds)
+        begin_stop(s, signal, grace_ns);
+    else
+        over(s);
+}
+
 static void end_now(struct step *s)
 {
     decide(s, s->event->exit_code);
-    over(s);
+    leave(s, SIGTERM, s->group->restart_grace_ns);
 }
 
 /* Our part is done: an agent that lost us will get the verdict from the others, and we keep our state. */
@@ -281,10 +325,17 @@ static void stop_in_saving(struct step *s)
         begin_stop(s, s->group->signal, s->group->restart_grace_ns);
 }
 
+/* Workers that were told to stay are not announced another stop. */
+static void quit_held(struct step *s)
+{
+    quit_too(s);
+    begin_stop(s, s->event->signal, s->group->shutdown_grace_ns);
+}
+
 static void quit_now(struct step *s)
 {
     decide(s, signal_code(s));
-    over(s);
+    leave(s, s->event->signal, s->group->shutdown_grace_ns);
 }
 
 static void empty(struct step *s)
@@ -292,10 +343,20 @@ static void empty(struct step *s)
     s->group->deadline = INSTANT_NEVER;
     if (s->group->leaving)
         over(s);
+    else if (s->group->renews)
+        start_now(s);
     else if (s->group->stop_asked)
         clean(s);
     else
         s->group->state = GROUP_HALTED;
+}
+
+/* A worker that does not answer is started anew: the others stay. */
+static void cull(struct step *s)
+{
+    s->group->state = GROUP_CULLING;
+    s->group->deadline = instant_add(s->now, s->group->kill_bound_ns);
+    act(s, GROUP_CULL);
 }
 
 static void kill_all(struct step *s)
@@ -319,10 +380,12 @@ static void give_up(struct step *s)
 static void (*const table[GROUP_STATE_COUNT][GROUP_EVENT_COUNT])(struct step *) = {
     [GROUP_WAITING] = {group_start, NULL, NULL, NULL, stopped, end_now, quit_now, end_now, NULL, ignore},
     [GROUP_RUNNING] = {NULL, group_fail, succeed, NULL, stop, end, quit, end, NULL, ignore},
-    [GROUP_DRAINING] = {NULL, group_fail, succeed_last, NULL, drain_with_all, end, remind, end, quit_alone,
+    [GROUP_DRAINING] = {NULL, fail_draining, succeed_last, NULL, drain_with_all, end, remind, end, quit_alone,
                         ignore},
     [GROUP_SAVING] = {NULL, fail_too, stop_saving, NULL, stop_in_saving, end_too, quit_saving, end_too,
                       stop_saving, ignore},
+    [GROUP_HOLDING] = {NULL, fail_too, NULL, empty, stop_too, end, quit_held, end, cull, ignore},
+    [GROUP_CULLING] = {NULL, NULL, NULL, empty, stop_too, end, quit_held, end, give_up, ignore},
     [GROUP_STOPPING] = {NULL, fail_too, NULL, empty, stop_too, end_too, quit_too, end_too, kill_all, ignore},
     [GROUP_KILLING] = {NULL, NULL, NULL, empty, stop_too, end_too, quit_too, end_too, give_up, ignore},
     [GROUP_CLEANING] = {NULL, NULL, NULL, NULL, ignore, end_now, quit_now, end_now, stopped, stopped},
@@ -342,6 +405,7 @@ int worker_group_step(struct worker_group *group, const struct worker_group_even
     table[group->state][event->kind](&s);
     /* The invariants of worker_group.h on a group and its actions. */
     bool timed = group->state == GROUP_DRAINING || group->state == GROUP_SAVING ||
+                 group->state == GROUP_HOLDING || group->state == GROUP_CULLING ||
                  group->state == GROUP_STOPPING || group->state == GROUP_KILLING ||
                  group->state == GROUP_CLEANING;
     const unsigned start = 1U << GROUP_START, leave = 1U << GROUP_EXIT;
@@ -354,7 +418,12 @@ int worker_group_step(struct worker_group *group, const struct worker_group_even
 
 bool worker_group_wants_empty(const struct worker_group *group)
 {
-    return group->state == GROUP_STOPPING || group->state == GROUP_KILLING;
+    return group->state == GROUP_STOPPING || group->state == GROUP_KILLING || worker_group_is_holding(group);
+}
+
+bool worker_group_is_holding(const struct worker_group *group)
+{
+    return group->state == GROUP_HOLDING || group->state == GROUP_CULLING;
 }
 
 const char *end_kind_name(enum end_kind kind)
@@ -380,7 +449,7 @@ enum end_kind end_kind_of(enum worker_group_state state, bool leaving, bool exit
     bool clean = exited && status == 0;
     if (state == GROUP_RUNNING || state == GROUP_DRAINING)
         return clean ? END_DONE : END_OWN;
-    if (state != GROUP_STOPPING || leaving || clean)
+    if ((state != GROUP_STOPPING && state != GROUP_HOLDING) || leaving || clean)
         return END_STOPPED;
     return exited || answers_a_stop(status) ? END_SUSPECT : END_AFTER_STOP;
 }

@@ -8,6 +8,8 @@
  *                         |                     (a planned STOP, a signal: if workers handle notices
  *                         (notice.md),
  *                         |                      SAVING comes before STOPPING)
+ *                         |                     (a failure that a restart may mend, if workers can stay
+ *                         |                      (regroup.md): HOLDING, CULLING, and CLEANING with workers)
  *                      STOPPING (TERM sent) --grace--> KILLING (KILL sent) --bound--> OVER, unkillable: 138
  *                         |                               |
  *                         +----------- EMPTY -------------+--> CLEANING (stopped for a new round) -->
@@ -30,6 +32,8 @@
     X(GROUP_DRAINING, "DRAINING",                                                                            \
       "the agent leaves and has requested a stop in which all may save; waiting for it")                     \
     X(GROUP_SAVING, "SAVING", "stop notice sent; workers that handle it save and exit by themselves")        \
+    X(GROUP_HOLDING, "HOLDING", "workers that can stay got word to regroup, the others the stop signal")     \
+    X(GROUP_CULLING, "CULLING", "KILL sent to workers that did not answer; waiting for the kernel")          \
     X(GROUP_STOPPING, "STOPPING", "stop signal sent; the grace period runs")                                 \
     X(GROUP_KILLING, "KILLING", "SIGKILL sent; waiting for the kernel")                                      \
     X(GROUP_CLEANING, "CLEANING", "stopped for a new round; cleaning up after the workers")                  \
@@ -41,7 +45,7 @@
     X(GROUP_WORLD, "WORLD", "a world was formed")                                                            \
     X(GROUP_FAILURE, "FAILURE", "a worker failed by itself, or could not be started")                        \
     X(GROUP_SUCCESS, "SUCCESS", "the last worker exited 0; SAVING: it ended, in any way")                    \
-    X(GROUP_EMPTY, "EMPTY", "no process of this agent is left")                                              \
+    X(GROUP_EMPTY, "EMPTY", "no process of this agent is left; HOLDING, CULLING: but of workers that stay")  \
     X(GROUP_STOP, "STOP", "the server stops the round")                                                      \
     X(GROUP_VERDICT, "VERDICT", "the job is over")                                                           \
     X(GROUP_SIGNAL, "SIGNAL", "the agent got a stop signal")                                                 \
@@ -57,6 +61,8 @@
     X(GROUP_LEAVE, "LEAVE") /* report to the server that this agent leaves with exit_code */                 \
     X(GROUP_ANNOUNCE,                                                                                        \
       "ANNOUNCE") /* send the stop notice to workers that handle it; `signal` and CONT to the others */      \
+    X(GROUP_HOLD, "HOLD")             /* word to regroup to workers that can stay; `signal` to the others */ \
+    X(GROUP_CULL, "CULL")             /* send KILL to all that have not answered */                          \
     X(GROUP_TERMINATE, "TERMINATE")   /* send `signal` and CONT to all */                                    \
     X(GROUP_KILL, "KILL")             /* send KILL to all, until none is left */                             \
     X(GROUP_NAME_STUCK, "NAME_STUCK") /* report the processes that cannot be killed */                       \
@@ -78,22 +84,28 @@ struct worker_group_event {
     int signal;       /* SIGNAL */
     int64_t grace_ns; /* STOP: the workers' total time; 0: restart_grace_ns */
     bool planned;     /* STOP: nodes join or leave, no failure */
+    bool elsewhere;   /* WORLD: workers that stayed have another place in it, or it has another size */
 };
 
 struct worker_group {
     enum worker_group_state state;
     int64_t shutdown_grace_ns; /* after a signal to the agent */
     int64_t restart_grace_ns;  /* after anything else: the others cannot finish */
+    int64_t hold_ns;           /* limit for the answers of workers that can stay */
     int64_t kill_bound_ns;     /* limit for killed processes to end */
     int64_t clean_bound_ns;    /* limit for the clean-up */
-    struct instant deadline;   /* end of DRAINING, SAVING, STOPPING, KILLING, CLEANING; else never */
+    struct instant deadline;   /* end of DRAINING, SAVING, HOLDING, CULLING, STOPPING, KILLING, CLEANING;
+                                  else never */
     struct instant kill_at;    /* SAVING: the workers that are sent SIGTERM at the deadline are killed then */
     bool listens;              /* set by the shell before each step: a live worker handles notices */
+    bool keeps;                /* the same: a live worker can stay, and a restart is left */
+    bool holds;                /* the same: there are live workers */
     bool drains;               /* an elastic job: others can go on without this node */
     bool ends_together; /* a static job on several nodes: a drain gives workers with notices their time too */
     bool planned;       /* SAVING, STOPPING, KILLING: for a change of nodes */
-    bool stop_asked;    /* the server waits for REPORT_STOPPED */
-    bool leaving;       /* exit_code is decided */
+    bool renews; /* STOPPING, KILLING: the world is there, and all workers are started when they have ended */
+    bool stop_asked; /* the server waits for REPORT_STOPPED */
+    bool leaving;    /* exit_code is decided */
     int exit_code;
     int signal; /* the signal that TERMINATE sends */
 };
@@ -102,8 +114,10 @@ struct worker_group {
  * meaning in the state is -1 (MUSTER_E_STATE): nothing has changed. */
 int worker_group_step(struct worker_group *group, const struct worker_group_event *event, struct instant now,
                       unsigned *actions, struct muster_error *err);
-/* Whether the shell should check if any process is left. */
+/* Whether the shell should check if any process is left. Processes of workers that stay do not count if it
+ * is holding. */
 bool worker_group_wants_empty(const struct worker_group *group);
+bool worker_group_is_holding(const struct worker_group *group);
 
 /* "?" for a number outside the list. */
 const char *worker_group_state_name(enum worker_group_state state);

@@ -64,12 +64,15 @@ void round_free(struct round *round)
 void round_begin(struct round *round, const struct membership_event *world)
 {
     struct round last = *round;
-    assert(!last.alive); /* no member of the last world works any more */
+    for (int i = 0; i < last.worker_count; i++)
+        assert(!last.workers[i].alive ||
+               last.workers[i].kept); /* no member of the last world works any more */
     free_failures(&last);
     free_stopped(&last);
     *round = (struct round){.worker_count = last.worker_count,
                             .workers = last.workers,
                             .beats = last.beats,
+                            .alive = last.alive,
                             .world = world->world,
                             .dead = last.dead,
                             .dead_capacity = last.dead_capacity,
@@ -81,14 +84,22 @@ void round_begin(struct round *round, const struct membership_event *world)
     round_check(round);
 }
 
+void round_keep_workers(struct round *round, bool keep)
+{
+    for (int i = 0; i < round->worker_count; i++)
+        round->workers[i].kept = keep && round->workers[i].alive;
+}
+
 void round_end(struct round *round)
 {
     for (int i = 0; i < round->worker_count; i++) {
         struct worker *worker = &round->workers[i];
+        if (worker->kept)
+            continue;
         assert(!worker->streams[1] && !worker->streams[2]);
         mem_free(worker->stderr_file);
         mem_free(worker->error_file);
-        *worker = (struct worker){.local_rank = i};
+        *worker = (struct worker){.local_rank = i, .rank = worker->rank};
     }
 }
 
@@ -113,7 +124,7 @@ void round_worker_started(struct round *round, struct worker *worker, pid_t pid)
 void round_worker_reaped(struct round *round, struct worker *worker, int code, int status)
 {
     assert(worker->alive);
-    worker->alive = false;
+    worker->alive = worker->kept = false;
     worker->unhandled = true;
     worker->end_code = code;
     worker->end_status = status;

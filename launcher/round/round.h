@@ -24,12 +24,14 @@ enum {
     ROUND_STOPPED_KEPT = 64,
 };
 
-/* At all times: alive only if there is a pid, ended (not a pending end) only if it is not alive. */
+/* At all times: alive only if there is a pid, ended (not a pending end) only if it is not alive, kept only if
+ * it is alive. */
 struct worker {
     int local_rank, rank;
     pid_t pid;                      /* also the session's; 0: not started */
     bool alive;                     /* not reaped */
     bool unhandled;                 /* reaped, and not reported as an event yet */
+    bool kept;                      /* alive, and it stays for the next round (docs/regroup.md) */
     int end_code, end_status;       /* si_code and si_status of its end */
     struct pump_stream *streams[3]; /* agent_output.c; by descriptor number; NULL: does not pass through us */
     struct instant begun, ended;    /* ended: when it was reaped */
@@ -71,10 +73,13 @@ int round_init(struct round *round, int worker_count, struct muster_error *err);
 /* Frees all of it. Accepts a zeroed struct. */
 void round_free(struct round *round);
 
-/* A world was formed: forgets the last round. */
+/* A world was formed: forgets the last round, but for the workers that stay. */
 void round_begin(struct round *round, const struct membership_event *world);
-/* The round's workers have ended, and all their resources are closed; their outcomes stay until the next
- * begins. */
+/* Before the resources of a round's workers are closed, which skips those that stay. keep: live workers stay
+ * for the next round; else none does. */
+void round_keep_workers(struct round *round, bool keep);
+/* The round's workers have ended, but for those that stay, and all their resources are closed; their outcomes
+ * stay until the next begins. */
 void round_end(struct round *round);
 
 void round_take_stop(struct round *round, const struct membership_event *stop);

@@ -10,8 +10,9 @@ static const struct instant some_time = {999 * NS_PER_S};
 
 static struct worker_group fresh(enum worker_group_state state)
 {
-    const bool timed = state == GROUP_DRAINING || state == GROUP_SAVING || state == GROUP_STOPPING ||
-                       state == GROUP_KILLING || state == GROUP_CLEANING;
+    const bool timed = state == GROUP_DRAINING || state == GROUP_SAVING || state == GROUP_HOLDING ||
+                       state == GROUP_CULLING || state == GROUP_STOPPING || state == GROUP_KILLING ||
+                       state == GROUP_CLEANING;
     return (struct worker_group){.state = state,
                                  .shutdown_grace_ns = 30 * NS_PER_S,
                                  .restart_grace_ns = NS_PER_S,
@@ -83,6 +84,21 @@ static const char whole_table[] = "WAITING WORLD -> RUNNING START\n"
                                   "SAVING LOST -> SAVING code=9\n"
                                   "SAVING DEADLINE -> STOPPING 7s TERMINATE\n"
                                   "SAVING CLEANED -> SAVING\n"
+                                  "HOLDING FAILURE -> HOLDING REPORT_FAILED\n"
+                                  "HOLDING EMPTY -> HALTED\n"
+                                  "HOLDING STOP -> HOLDING stop-asked\n"
+                                  "HOLDING VERDICT -> STOPPING 1s code=9 TERMINATE\n"
+                                  "HOLDING SIGNAL -> STOPPING 30s code=130 LEAVE TERMINATE\n"
+                                  "HOLDING LOST -> STOPPING 1s code=9 TERMINATE\n"
+                                  "HOLDING DEADLINE -> CULLING 20s CULL\n"
+                                  "HOLDING CLEANED -> HOLDING\n"
+                                  "CULLING EMPTY -> HALTED\n"
+                                  "CULLING STOP -> CULLING stop-asked\n"
+                                  "CULLING VERDICT -> STOPPING 1s code=9 TERMINATE\n"
+                                  "CULLING SIGNAL -> STOPPING 30s code=130 LEAVE TERMINATE\n"
+                                  "CULLING LOST -> STOPPING 1s code=9 TERMINATE\n"
+                                  "CULLING DEADLINE -> OVER code=138 LEAVE NAME_STUCK EXIT\n"
+                                  "CULLING CLEANED -> CULLING\n"
                                   "STOPPING FAILURE -> STOPPING REPORT_FAILED\n"
                                   "STOPPING EMPTY -> HALTED\n"
                                   "STOPPING STOP -> STOPPING stop-asked\n"
@@ -273,6 +289,54 @@ static void who_listens_gets_time_to_save(void **state)
     assert_int_equal(failed.deadline.ns, 101 * NS_PER_S);
 }
 
+static const struct worker_group_event failure = {.kind = GROUP_FAILURE}, stopped = {.kind = GROUP_STOP},
+                                       none_left = {.kind = GROUP_EMPTY}, tidied = {.kind = GROUP_CLEANED},
+                                       formed = {.kind = GROUP_WORLD};
+
+/* After a failure, up to the wait for the next world, with workers that have answered. */
+static struct worker_group held(void)
+{
+    struct worker_group group = fresh(GROUP_RUNNING);
+    group.keeps = group.holds = true;
+    group.hold_ns = 2 * NS_PER_S;
+    assert_int_equal(step(&group, failure, 100), BIT(GROUP_REPORT_FAILED) | BIT(GROUP_HOLD));
+    assert_true(worker_group_is_holding(&group) && worker_group_wants_empty(&group));
+    assert_int_equal(group.deadline.ns, 102 * NS_PER_S);
+    (void)step(&group, stopped, 100);
+    assert_int_equal(step(&group, none_left, 101), BIT(GROUP_CLEAN));
+    assert_int_equal(step(&group, tidied, 101), BIT(GROUP_REPORT_STOPPED));
+    assert_int_equal(group.state, GROUP_WAITING);
+    return group;
+}
+
+static void who_can_stay_is_not_stopped(void **state)
+{
+    (void)state;
+    struct worker_group group = held(), elsewhere = held(), ends = held();
+    assert_int_equal(step(&group, formed, 103), BIT(GROUP_START));
+    assert_int_equal(group.state, GROUP_RUNNING);
+    /* the other nodes' STOP holds them too, and one that does not answer is killed alone */
+    assert_int_equal(step(&group, stopped, 110), BIT(GROUP_HOLD));
+    assert_int_equal(step(&group, (struct worker_group_event){.kind = GROUP_DEADLINE}, 112), BIT(GROUP_CULL));
+    assert_int_equal(step(&group, none_left, 112), BIT(GROUP_CLEAN));
+    /* a place that is not theirs: they end before the workers of the new round are started */
+    struct worker_group_event world = formed;
+    world.elsewhere = true;
+    assert_int_equal(step(&elsewhere, world, 103), BIT(GROUP_TERMINATE));
+    assert_true(elsewhere.planned); /* their end is no failure */
+    struct worker_group over_again = elsewhere;
+    assert_int_equal(step(&elsewhere, none_left, 104), BIT(GROUP_START));
+    assert_int_equal(elsewhere.state, GROUP_RUNNING);
+    assert_false(elsewhere.planned);
+    (void)step(&over_again, stopped, 104); /* and that round is over before it began */
+    assert_int_equal(step(&over_again, none_left, 104), BIT(GROUP_CLEAN));
+    /* the agent leaves after them */
+    struct worker_group_event term = {.kind = GROUP_SIGNAL, .signal = SIGTERM};
+    assert_int_equal(step(&ends, term, 103), BIT(GROUP_TERMINATE));
+    assert_int_equal(step(&ends, none_left, 104), BIT(GROUP_LEAVE) | BIT(GROUP_EXIT));
+    assert_int_equal(ends.exit_code, 143);
+}
+
 static void the_agents_own_time_is_the_limit(void **state)
 {
     (void)state;
@@ -342,6 +406,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_listens_gets_time_to_save),
+        cmocka_unit_test(who_can_stay_is_not_stopped),
         cmocka_unit_test(the_agents_own_time_is_the_limit),
         cmocka_unit_test(a_static_job_saves_on_all_nodes),
         cmocka_unit_test(every_cell),

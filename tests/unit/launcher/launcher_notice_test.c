@@ -83,12 +83,53 @@ static void ready_in_any_pieces(void **state)
     }
 }
 
+static void words_of_workers_that_stay(void **state)
+{
+    (void)state;
+    struct stop_notice_listener listener = {0};
+    stop_notice_take(&listener, "regroup\nheldd\nregroups\n", 23);
+    assert_true(listener.regroups && !listener.held && !listener.listens);
+    stop_notice_take(&listener, "held\n", 5);
+    assert_true(listener.held);
+}
+
+static void lines_of_a_regroup(void **state)
+{
+    (void)state;
+    scope_buffer out = {.limit = STOP_NOTICE_LINE_LIMIT};
+    assert_int_equal(stop_notice_format_regroup(3, 2 * NS_PER_S, "rank 1 \"failed\"", &out), 0);
+    assert_string_equal(out.data, "{\"coming\": \"regroup\", \"round\": 3, \"answer_s\": 2.000, "
+                                  "\"reason\": \"rank 1 \\\"failed\\\"\"}\n");
+    struct membership_world world = {.id = {7, UINT32_MAX},
+                                     .group_rank = 1,
+                                     .group_world_size = 2,
+                                     .rank_base = 2,
+                                     .world_size = 4,
+                                     .restart_count = 1,
+                                     .master_port = 29400};
+    strcpy(world.master_addr, "10.0.0.1");
+    out.length = 0;
+    assert_int_equal(stop_notice_format_place(&world, 1, 2, &out), 0);
+    assert_string_equal(
+        out.data,
+        "{\"coming\": \"place\", \"round\": 4294967295, \"restarts\": 1, \"rank\": 3, \"world_size\": "
+        "4, \"local_rank\": 1, \"local_world_size\": 2, \"node\": 1, \"nodes\": 2, \"master_addr\": "
+        "\"10.0.0.1\", \"master_port\": 29400}\n");
+    memset(world.master_addr, 'a', sizeof world.master_addr - 1); /* the longest line fits */
+    world.master_addr[sizeof world.master_addr - 1] = '\0';
+    out.length = 0;
+    assert_int_equal(stop_notice_format_place(&world, 1, 2, &out), 0);
+    assert_false(out.failed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines),
         cmocka_unit_test(a_long_reason_is_cut),
         cmocka_unit_test(ready_in_any_pieces),
+        cmocka_unit_test(words_of_workers_that_stay),
+        cmocka_unit_test(lines_of_a_regroup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,6 +65,7 @@ static void one_group(struct walk *walk)
         saw_tables(walk);
     struct worker_group group = {.shutdown_grace_ns = walk_below(walk, 3) * NS_PER_S,
                                  .restart_grace_ns = walk_below(walk, 3) * NS_PER_S,
+                                 .hold_ns = NS_PER_S,
                                  .kill_bound_ns = NS_PER_S,
                                  .clean_bound_ns = NS_PER_S,
                                  .deadline = INSTANT_NEVER,
@@ -78,7 +79,8 @@ static void one_group(struct walk *walk)
             .exit_code = walk_pick(walk, codes),
             .signal = walk_one_in(walk, 2) ? SIGTERM : SIGINT,
             .grace_ns = walk_one_in(walk, 2) ? 0 : walk_below(walk, 9) * NS_PER_S,
-            .planned = walk_one_in(walk, 2)};
+            .planned = walk_one_in(walk, 2),
+            .elsewhere = walk_one_in(walk, 2)};
         struct muster_error err = {0};
         unsigned actions = 0;
         if (event.kind == GROUP_DEADLINE || walk_one_in(walk, 3)) { /* when it is due */
@@ -89,12 +91,15 @@ static void one_group(struct walk *walk)
         }
         now.ns += walk_below(walk, NS_PER_S / 8);
         group.listens = walk_one_in(walk, 2);
+        group.keeps = walk_one_in(walk, 2);
+        group.holds = walk_one_in(walk, 2);
         int result = worker_group_step(&group, &event, now, &actions, &err);
         const int64_t numbers[] = {result,
                                    result == 0 ? actions : 0,
                                    group.deadline.ns,
                                    group.kill_at.ns,
                                    group.planned,
+                                   group.renews,
                                    group.stop_asked,
                                    group.leaving,
                                    group.exit_code,
@@ -127,6 +132,9 @@ static void one_heartbeats(struct walk *walk)
                                         "-",
                                         "ready\n",
                                         "rea",
+                                        "regroup\n",
+                                        "held\n",
+                                        "regr",
                                         "dy\n",
                                         "x\n",
                                         "readyy\n",
@@ -158,7 +166,7 @@ static void one_heartbeats(struct walk *walk)
         stop_notice_take(&whole, part, length);
         stop_notice_take(&listener, part, cut);
         stop_notice_take(&listener, part + cut, length - cut);
-        assert_int_equal(whole.listens, listener.listens);
+        assert_memory_equal(&whole, &listener, sizeof whole);
         if (walk_one_in(walk, 20)) {
             walk_saw_number(walk, listener.listens);
             listener = whole = (struct stop_notice_listener){0};

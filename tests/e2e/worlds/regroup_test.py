@@ -1,0 +1,188 @@
+"""Workers that stay when others are replaced, end to end: the protocol of launcher/docs/regroup.md with workers that speak it, do not, or
+do not answer.
+
+    MUSTER_BUILD=build python3 tests/e2e/worlds/regroup_test.py [TestClass.test_name ...]
+
+Agents have loopback addresses and names of their own, as in notice_test.py. A worker leaves files <what>.<round>.<rank>, each with its pid."""
+
+import os
+import pathlib
+import signal
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from harness import AgentTest, free_port, wait_until
+
+# REGROUP: all, none, or the ranks that can stay; DEAF: ranks that do not answer; a file fail.<rank> fails it, mute.<rank> too, after its answer
+WORKER = r"""
+import json, os, select, sys
+rank, round_, size = os.environ["RANK"], os.environ["MUSTER_ROUND"], os.environ["WORLD_SIZE"]
+regroup, deaf = os.environ.get("REGROUP", "all"), os.environ.get("DEAF", "").split(",")
+
+def leave_word(what, text):
+    path = f"{what}.{round_}.{rank}"
+    with open(path + ".new", "w") as file:
+        file.write(f"{text}\n")
+    os.rename(path + ".new", path)
+
+fd = int(os.environ["MUSTER_NOTICE_FD"])
+if regroup == "all" or rank in regroup.split(","):
+    os.write(fd, b"regroup\n")
+if os.fork() == 0:  # a process that it leaves behind
+    os.execvp("sleep", ["sleep", "600"])
+leave_word("runs", f"{os.getpid()} {size}")
+while not os.path.exists("finish"):
+    if select.select([fd], [], [], 0.01)[0]:
+        for line in map(json.loads, os.read(fd, 65536).decode().splitlines()):
+            if line["coming"] == "regroup" and rank not in deaf:
+                assert line["round"] == int(round_) and line["answer_s"] == 2, line
+                leave_word("held", os.getpid())
+                os.write(fd, b"held\n")
+                if os.path.exists(f"mute.{rank}"):
+                    os.unlink(f"mute.{rank}")
+                    sys.exit(5)
+            elif line["coming"] == "place":
+                assert line["rank"] == int(rank) and line["local_rank"] == int(os.environ["LOCAL_RANK"]), line
+                round_, size = str(line["round"]), str(line["world_size"])
+                leave_word("runs", f"{os.getpid()} {size}")
+    if os.path.exists(f"fail.{rank}"):
+        os.unlink(f"fail.{rank}")
+        sys.exit(3)
+"""
+
+
+class Regroup(AgentTest):
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+        self.worker = self.script("worker.py", WORKER)
+
+    def node(self, k, *arguments, nnodes="2", nproc=2, restarts=3, env=None):
+        """The agent node-k on 127.0.0.<k+1>; node 0 serves. With more nodes than places the others are spare."""
+        return self.start(
+            f"--nnodes={nnodes}",
+            f"--nproc-per-node={nproc}",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=127.0.0.1:{self.port}",
+            f"--local-addr=127.0.0.{k + 1}",
+            "--last-call-timeout=8",
+            f"--max-restarts={restarts}",
+            "--restart-backoff=0",
+            *arguments,
+            self.worker,
+            env={"MUSTER_HOSTNAME": f"node-{k}", **(env or {})},
+        )
+
+    def running(self, round_, ranks, size=None):
+        """The pids of a round's ranks, when all run."""
+        paths = [self.folder / f"runs.{round_}.{rank}" for rank in range(ranks)]
+        wait_until(lambda: all(path.exists() for path in paths), f"round {round_} of {ranks}: {sorted(os.listdir(self.folder))}")
+        words = [path.read_text().split() for path in paths]
+        self.assertEqual([int(word[1]) for word in words], [size or ranks] * ranks)
+        return [int(word[0]) for word in words]
+
+    def fail(self, message=None, rank=None):
+        if rank is None:
+            super().fail(message)
+        (self.folder / f"fail.{rank}").touch()
+
+    def finish_all(self, nodes):
+        (self.folder / "finish").touch()
+        return [self.finish(node, 0)[1] for node in nodes]
+
+    def test_a_worker_fails_and_the_others_stay(self):
+        nodes = [self.node(k) for k in range(2)]
+        first = self.running(0, 4)
+        for round_, failed in ((1, 3), (2, 0)):
+            begun = time.monotonic()
+            self.fail(rank=failed)
+            then = self.running(round_, 4)
+            self.assertLess(time.monotonic() - begun, 2)
+            self.assertEqual([now == before for now, before in zip(then, first)], [rank != failed for rank in range(4)])
+            first = then
+        said = self.finish_all(nodes)
+        self.assertIn("1 worker can stay and is asked to regroup", said[1])
+        self.assertIn("restart 2 of 3: round 2 starts", said[0])
+
+    def test_an_agent_is_killed_and_a_spare_takes_its_place(self):
+        nodes = [self.node(k) for k in range(2)]
+        first = self.running(0, 4)
+        spare = self.node(2)
+        self.waits(spare, "spare")
+        nodes[1].kill()
+        then = self.running(1, 4)
+        self.assertEqual(then[:2], first[:2])
+        self.assertFalse(set(then[2:]) & set(first[2:]))
+        self.finish_all([nodes[0], spare])
+
+    def test_who_cannot_stay_is_started_anew(self):
+        nodes = [self.node(k, env={"REGROUP": "0,2", "DEAF": "2"}) for k in range(2)]
+        first = self.running(0, 4)
+        begun = time.monotonic()
+        self.fail(rank=3)
+        then = self.running(1, 4)
+        self.assertTrue(1.9 < time.monotonic() - begun < 6)
+        self.assertEqual([now == before for now, before in zip(then, first)], [True, False, False, False])
+        said = self.finish_all(nodes)
+        self.assertIn("rank 2 (pid ", said[1])
+        self.assertIn("has not let go of its communicators: it is killed and started anew", said[1])
+        self.assertIn("the others got the stop signal and are started anew", said[0])
+
+    def test_a_second_failure_while_they_regroup(self):
+        """Another worker ends after its answer, and one more in the new round as it begins."""
+        nodes = [self.node(k) for k in range(2)]
+        first = self.running(0, 4)
+        (self.folder / "mute.1").touch()
+        self.fail(rank=3)
+        then = self.running(1, 4)
+        self.assertEqual([now == before for now, before in zip(then, first)], [True, False, True, False])
+        self.fail(rank=0)
+        self.fail(rank=2)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and not (self.folder / "runs.2.3").exists():
+            time.sleep(0.01)
+        last = max(int(path.name.split(".")[1]) for path in self.folder.glob("runs.*.3"))
+        third = self.running(last, 4)
+        self.assertEqual([now == before for now, before in zip(third, then)], [False, True, False, True])
+        self.finish_all(nodes)
+
+    def test_a_smaller_world_starts_all_anew(self):
+        nodes = [self.node(k, nnodes="1:2") for k in range(2)]
+        first = self.running(0, 4)
+        nodes[1].kill()
+        then = self.running(1, 2)
+        self.assertFalse(set(then) & set(first))
+        self.finish_all(nodes[:1])
+
+    def test_the_job_ends_while_they_wait(self):
+        """Without a restart left no worker stays. Where no node comes back the wait ends with the agent."""
+        nodes = [self.node(k, restarts=0) for k in range(2)]
+        self.running(0, 4)
+        self.fail(rank=2)
+        for node in nodes:
+            _, said = self.finish(node, 3)
+            self.assertNotIn("asked to regroup", said)
+        for path in self.folder.glob("runs.*"):
+            path.unlink()
+        nodes = [self.node(k) for k in range(2)]
+        self.running(0, 4)
+        nodes[1].kill()
+        wait_until(lambda: all((self.folder / f"held.0.{rank}").exists() for rank in range(2)), "both are held")
+        nodes[0].send_signal(signal.SIGTERM)
+        self.finish(nodes[0], 143)
+
+    def test_files_of_the_first_round_go_on(self):
+        log = self.folder / "logs"
+        node = self.node(0, "--standalone", f"--log-dir={log}", "--tee=3", "--redirects=3", nnodes="1")
+        first = self.running(0, 2)
+        self.fail(rank=1)
+        then = self.running(1, 2)
+        self.assertEqual([now == before for now, before in zip(then, first)], [True, False])
+        self.finish_all([node])
+        self.assertTrue(list(log.rglob("attempt_1/1/stdout.log")))
+
+
+if __name__ == "__main__":
+    unittest.main()
