@@ -191,18 +191,9 @@ enum kernels_products {
 
 /* The slots of one library that multiply matrices. */
 struct kernels_by {
-    void (*linear_forward)(void *out, const void *in, const void *weight, const void *bias, int N, int C,
-                           int OC, int row, void *stream);
-    void (*linear_backward_input)(void *din, const void *dout, const void *weight, int N, int C, int OC,
-                                  int row, int beta_in, void *stream);
-    void (*linear_backward_weight)(void *dweight, void *dbias, const void *dout, const void *in, int N, int C,
-                                   int OC, int row, int beta, void *stream);
-    void (*conv2d_forward)(void *out, const void *in, const void *weight, const void *bias,
-                           const struct conv2d *c, int N, void *work, void *stream);
-    void (*conv2d_backward_input)(void *din, const void *dout, const void *weight, const struct conv2d *c,
-                                  int N, int beta, void *work, void *stream);
-    void (*conv2d_backward_weight)(void *dweight, void *dbias, const void *dout, const void *in,
-                                   const struct conv2d *c, int N, int beta, void *work, void *stream);
+#define OPERATION(name, parameters, arguments)
+#define PRODUCT(name, parameters, arguments) void (*name)(KERNELS_EACH parameters, void *stream);
+#include "kernels/operations.inc"
 };
 
 /* A run of one tensor in a flat gradient. kept and rank 0: it is sent dense. */
@@ -220,22 +211,9 @@ struct compress_piece {
 /* Compression of gradients on a device whose memory the host does not reach: the functions of
  * runtime/compress of the same names, for float, on the stream. Clip factor and skip are those of scalars. */
 struct kernels_compress {
-    size_t (*topk_work)(void); /* bytes of work memory */
-    void (*topk_encode)(void *encoded, void *dense, void *gradient, void *feedback,
-                        const struct compress_piece *pieces, int count, const struct step_scalars *scalars,
-                        double *figures, void *work, void *stream);
-    void (*topk_decode)(void *gradient, const void *encoded, const void *dense,
-                        const struct compress_piece *pieces, int count, int replicas, int64_t stride,
-                        const struct step_scalars *scalars, void *stream);
-    void (*power_left)(void *left, void *dense, void *gradient, const void *feedback, const void *factor,
-                       const struct compress_piece *pieces, int count, const struct step_scalars *scalars,
-                       void *stream);
-    void (*power_right)(void *left, void *right, const void *gradient, const struct compress_piece *pieces,
-                        int count, const struct step_scalars *scalars, void *stream);
-    size_t (*power_work)(void);
-    void (*power_decode)(void *gradient, void *feedback, const void *left, void *right, void *factor,
-                         const void *dense, const struct compress_piece *pieces, int count, int replicas,
-                         const struct step_scalars *scalars, double *figures, void *work, void *stream);
+#define COMPRESSION(name, parameters, arguments) void (*name)(KERNELS_EACH parameters, void *stream);
+#define COMPRESSION_WORK(name)                   size_t (*name)(void); /* bytes of work memory */
+#include "kernels/operations.inc"
 };
 
 struct kernels {
@@ -246,229 +224,15 @@ struct kernels {
     int row_multiple;    /* rows of a matrix whose distance is free are best so many elements apart, or a
                             multiple of that: kernels_row; at least 1 */
 
-    /* A product and an activation as one; NULL: the table has no such thing, and their own slots are called.
-     * pre (N,OC) = in (N,C) weight (OC,C)^T + bias (OC), out (N,OC) = f(pre) of the activation `kind`; bias
-     * NULL: none; pre NULL: it is not kept. out and pre meet neither each other nor in. */
-    void (*linear_activation_forward)(void *out, void *pre, const void *in, const void *weight,
-                                      const void *bias, int kind, int N, int C, int OC, void *stream);
-    /* din (N,C) = (dout (N,OC) weight (OC,C)) * f'(pre (N,C)), element by element */
-    void (*linear_backward_activation)(void *din, const void *dout, const void *weight, const void *pre,
-                                       int kind, int N, int C, int OC, void *stream);
-
-    /* A `row` is the distance of the rows of out, of dout or of logits, in elements, at least their width.
-     * Elements between two rows are neither read nor written. */
-
-    /* out (N,OC) = in (N,C) weight (OC,C)^T + bias (OC); bias NULL: none */
-    void (*linear_forward)(void *out, const void *in, const void *weight, const void *bias, int N, int C,
-                           int OC, int row, void *stream);
-    /* din (N,C) = beta_in*din + dout (N,OC) weight; NULL din: skipped */
-    void (*linear_backward_input)(void *din, const void *dout, const void *weight, int N, int C, int OC,
-                                  int row, int beta_in, void *stream);
-    /* dweight (OC,C) = beta*dweight + dout^T in; dbias (OC) = beta*dbias + column sums of dout; either
-     * NULL: skipped */
-    void (*linear_backward_weight)(void *dweight, void *dbias, const void *dout, const void *in, int N, int C,
-                                   int OC, int row, int beta, void *stream);
-
-    /* out (B,T,C) = wte[tokens] + wpe; tokens (B,T) i32 in [0,V); wpe (maxT,C); wpe NULL: none is added */
-    void (*embedding_forward)(void *out, const int32_t *tokens, const void *wte, const void *wpe, int B,
-                              int T, int C, void *stream);
-    /* dwte (V,C) += rows of dout; dwpe (maxT,C) += sums over B. Both are zeroed first where beta is 0. Order
-     * is fixed. Either may be NULL: skipped (with tied weights the two have different betas: two calls). */
-    void (*embedding_backward)(void *dwte, void *dwpe, const void *dout, const int32_t *tokens, int B, int T,
-                               int C, int V, int maxT, int beta, void *stream);
-    /* The same for a part of one table and rows that came from several ranks: `to` holds elements
-     * [first, first+count) of a flat array in which the table's row 0 begins at element `at`. Row r of rows
-     * (N,C) is added to row index[r] of the table, without an index to row r % T; elements outside of the
-     * part are left out. Each element's sum is in the order of r. NULL in a table: it has no such operation,
-     * and plans exchange no rows. */
-    void (*rows_add)(void *to, int64_t first, int64_t count, int64_t at, const void *rows,
-                     const int32_t *index, int N, int T, int C, void *stream);
-
-    /* out (N,C) = (in - mean)*rstd*weight + bias, rstd = 1/sqrt(var + epsilon); bias NULL: none; mean, rstd
-     * (N) are saved for backward */
-    void (*layernorm_forward)(void *out, void *mean, void *rstd, const void *in, const void *weight,
-                              const void *bias, int N, int C, double epsilon, void *stream);
-    /* din (N,C) = beta_in*din + ...; dweight, dbias (C) = beta*... + ...; any of them NULL: skipped; work:
-     * layernorm_backward_work(N, C) */
-    void (*layernorm_backward)(void *din, void *dweight, void *dbias, const void *dout, const void *in,
-                               const void *mean, const void *rstd, const void *weight, int N, int C,
-                               int beta_in, int beta, void *work, void *stream);
-    size_t (*layernorm_backward_work)(int N, int C);
-
-    /* out (N,C) = in*rstd*(weight + offset), rstd = 1/sqrt(mean(in^2) + epsilon); rstd (N) is saved for
-     * backward */
-    void (*rms_norm_forward)(void *out, void *rstd, const void *in, const void *weight, int N, int C,
-                             double epsilon, double offset, void *stream);
-    /* din (N,C) = beta_in*din + ...; dweight (C) = beta*dweight + ...; either NULL: skipped; work:
-     * rms_norm_backward_work(N, C) */
-    void (*rms_norm_backward)(void *din, void *dweight, const void *dout, const void *in, const void *rstd,
-                              const void *weight, double offset, int N, int C, int beta_in, int beta,
-                              void *work, void *stream);
-    size_t (*rms_norm_backward_work)(int N, int C);
-
-    /* out (B,T,NH,HS) = beta*out + in, of each head element i < size/2 turned with element i + size/2
-     * (Hugging Face's order): (x, y) becomes amplitude (x cos - y sin, y cos + x sin). size, even and at most
-     * HS, and amplitude are rotary's; elements from size on stay as they are. backward not 0: turned the
-     * other way, which is the gradient. With beta 0 out may be in. */
-    void (*rotary)(void *out, const void *in, const struct rotary *rotary, int B, int T, int NH, int HS,
-                   int backward, int beta, void *stream);
-
-    /* out (B,T,heads,head_size) dense = softmax(scale q k^T) v; lse (B,heads,T) = log-sum-exp of the scaled
-     * scores, kept for backward instead of the (T,T) matrix. work: attention_work(a), of both directions. */
-    void (*attention_forward)(void *out, void *lse, const void *q, const void *k, const void *v,
-                              const struct attention *a, void *work, void *stream);
-    /* dq = beta[0]*dq + ..., dk with beta[1], dv with beta[2]. Their rows are as far apart as the rows of q,
-     * k and v; elements between rows keep their values. dout is dense. */
-    void (*attention_backward)(void *dq, void *dk, void *dv, const void *dout, const void *q, const void *k,
-                               const void *v, const void *out, const void *lse, const struct attention *a,
-                               const int beta[3], void *work, void *stream);
-    size_t (*attention_work)(const struct attention *a);
-
-    /* out = in * weight + bias (filters); bias NULL: none. work, of all three: conv2d_work(c, N). */
-    void (*conv2d_forward)(void *out, const void *in, const void *weight, const void *bias,
-                           const struct conv2d *c, int N, void *work, void *stream);
-    /* din = beta*din + ... */
-    void (*conv2d_backward_input)(void *din, const void *dout, const void *weight, const struct conv2d *c,
-                                  int N, int beta, void *work, void *stream);
-    /* dweight, dbias = beta*... + ...; either NULL: skipped */
-    void (*conv2d_backward_weight)(void *dweight, void *dbias, const void *dout, const void *in,
-                                   const struct conv2d *c, int N, int beta, void *work, void *stream);
-    size_t (*conv2d_work)(const struct conv2d *c, int N);
-
-    /* out = the largest of each window; NaN where it has one */
-    void (*max_pool2d_forward)(void *out, const void *in, const struct pool2d *p, int N, void *stream);
-    /* din = beta*din + dout at the first of the largest, row by row */
-    void (*max_pool2d_backward)(void *din, const void *in, const void *dout, const struct pool2d *p, int N,
-                                int beta, void *stream);
-    /* out (planes,out_height,out_width) = means of in (planes,height,width) over windows that cover it: row i
-     * is rows floor(i height / out_height) to ceil((i+1) height / out_height), columns alike. */
-    void (*avg_pool2d_forward)(void *out, const void *in, int64_t planes, int height, int width,
-                               int out_height, int out_width, void *stream);
-    /* din = beta*din + ... */
-    void (*avg_pool2d_backward)(void *din, const void *dout, int64_t planes, int height, int width,
-                                int out_height, int out_width, int beta, void *stream);
-
-    /* out (B,C) = the mean of rows 0..lengths[b]-1 of in (B,T,C), 0 where lengths[b] is 0; lengths (B), each
-     * 0..T, device memory */
-    void (*mean_forward)(void *out, const void *in, const int32_t *lengths, int B, int T, int C,
-                         void *stream);
-    /* din = beta*din + dout / lengths[b] in these rows, beta*din in the others */
-    void (*mean_backward)(void *din, const void *dout, const int32_t *lengths, int B, int T, int C, int beta,
-                          void *stream);
-    /* out = (in - mean) / sqrt(var + epsilon) * weight + bias, all (channels). mean and var (biased) are
-     * statistics of the existing rows (0 and 1 without rows) and are saved for backward. */
-    void (*batch_norm_forward)(void *out, void *mean, void *var, const void *in, const void *weight,
-                               const void *bias, const struct batch_norm *b, int N,
-                               const struct step_scalars *scalars, void *stream);
-    /* The same by a mean and a variance that are given: evaluation by the running ones. */
-    void (*batch_norm_fixed)(void *out, const void *in, const void *weight, const void *bias,
-                             const void *mean, const void *var, const struct batch_norm *b, int N,
-                             void *stream);
-    /* din = beta[0]*din + ..., dweight with beta[1], dbias with beta[2]; any of them NULL: skipped */
-    void (*batch_norm_backward)(void *din, void *dweight, void *dbias, const void *dout, const void *in,
-                                const void *mean, const void *var, const void *weight,
-                                const struct batch_norm *b, int N, const int beta[3],
-                                const struct step_scalars *scalars, void *stream);
-    /* This micro-batch's part of the change of running statistics: dmean, dvar (channels), dcount (1) =
-     * beta*... + ...; any of them NULL: skipped. The i-th of k micro-batches with rows adds momentum
-     * (1-momentum)^(k-1-i) / ranks (batch - running); one without rows adds 0. */
-    void (*batch_norm_change)(void *dmean, void *dvar, void *dcount, const void *mean, const void *var,
-                              const void *running_mean, const void *running_var, const struct batch_norm *b,
-                              int N, const int beta[3], const struct step_scalars *scalars, void *stream);
-    /* values (n) += change, and moved as in adamw. Nothing where skip. */
-    void (*batch_norm_step)(void *values, const void *change, int64_t n, void *moved, enum dtype dtype_moved,
-                            const struct step_scalars *scalars, void *stream);
-
-    /* out = f(in), f by its enum activation_kind; out may be in */
-    void (*activation_forward)(void *out, const void *in, int kind, int64_t n, void *stream);
-    /* din = beta*din + dout * f'(in); with beta 0 din may be dout */
-    void (*activation_backward)(void *din, const void *in, const void *dout, int kind, int beta, int64_t n,
-                                void *stream);
-
-    /* out = f(gate) * up, f by its enum activation_kind; out may be gate or up */
-    void (*gated_forward)(void *out, const void *gate, const void *up, int kind, int64_t n, void *stream);
-    /* dgate = beta_gate*dgate + dout * up * f'(gate); dup = beta_up*dup + dout * f(gate). At most one
-     * of the two gradients, with beta 0, may be the memory of dout. */
-    void (*gated_backward)(void *dgate, void *dup, const void *gate, const void *up, const void *dout,
-                           int kind, int beta_gate, int beta_up, int64_t n, void *stream);
-
-    /* out (rows,width) = columns first..first+width-1 of in (rows,row) */
-    void (*slice_forward)(void *out, const void *in, int64_t rows, int row, int first, int width,
-                          void *stream);
-    /* din's columns first..first+width-1 = beta*din + dout, the other columns = beta*din */
-    void (*slice_backward)(void *din, const void *dout, int64_t rows, int row, int first, int width, int beta,
-                           void *stream);
-
-    /* out (rows,width) = beta*out + in * mask / (1 - p), each element kept with probability 1 - p. The mask
-     * is Philox of (scalars->seed; sample, layer, element), with sample = scalars->first_sample + sample +
-     * row / rows_per_sample and element the index in the sample's (rows_per_sample,width): the same when it
-     * is formed again and in any world (kernels/dropout_place.h). `sample`, the number of the step's samples
-     * before these rows, is constant at a place of the schedule; `layer` names the place of use in the model.
-     * Backward is the same call on dout. p in 0..1; with beta 0 out may be in. */
-    void (*dropout)(void *out, const void *in, int64_t rows, int width, int rows_per_sample, int64_t sample,
-                    uint32_t layer, double p, int beta, const struct step_scalars *scalars, void *stream);
-
-    /* out = a + b; out may be a or b */
-    void (*add)(void *out, const void *a, const void *b, int64_t n, void *stream);
-    /* out = beta*out + in: gradients that meet in one value */
-    void (*accumulate)(void *out, const void *in, int beta, int64_t n, void *stream);
-
-    /* Softmax cross-entropy that forms its gradient in the forward pass. logits (N,V) become dlogits =
-     * (softmax - onehot) * scalars->inverse_tokens where gradient is not 0; losses (N) = -log p (0 for target
-     * < 0, which does not count and has gradient 0). */
-    void (*cross_entropy)(void *logits, void *losses, const int32_t *targets, int N, int V, int row,
-                          int gradient, const struct step_scalars *scalars, void *stream);
-    /* Squared differences that form their gradient in the forward pass. values (n) become 2 (value - target)
-     * * scalars->inverse_tokens where gradient is not 0; losses (n) = (value - target)^2. A target that is
-     * NaN does not count: its loss and gradient are 0 and its counted (n) is -1, else 0, as loss_sum reads
-     * it. targets are float in every table. */
-    void (*squared_error)(void *values, void *losses, int32_t *counted, const float *targets, int64_t n,
-                          int gradient, const struct step_scalars *scalars, void *stream);
-    /* *total (one double) += rows of logits (N,V) whose target is 0 or more and the first of their largest */
-    void (*correct_sum)(double *total, const void *logits, const int32_t *targets, int N, int V, int row,
-                        void *stream);
-    /* *total (one double) += the sum of n losses in a fixed order; count (one int64) += targets >= 0 */
-    void (*loss_sum)(double *total, int64_t *count, const void *losses, const int32_t *targets, int64_t n,
-                     void *stream);
-
-    /* *out = beta * *out + the sum of squares of n values, accumulated in double in a fixed order; out is
-     * &scalars->norm_squared or a partial sum that a collective adds up */
-    void (*norm_squared)(double *out, const void *values, int64_t n, int beta, void *stream);
-    /* scalars->clip = min(1, clip_norm / (norm + 1e-6)) / loss_scale with norm = sqrt(norm_squared) /
-     * loss_scale, 1 / loss_scale where clip_norm is 0; a norm that is not finite sets skip */
-    void (*clip_factor)(struct step_scalars *scalars, void *stream);
-    /* AdamW with decoupled decay, clip folded in: g = grad*clip; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
-     * p -= lr (m/c1 / (sqrt(v/c2) + eps) + wd p). Nothing where skip. All optimizers make one pass over all
-     * segments, which are in host memory, ascend and do not overlap; elements outside every segment keep
-     * their values. moved, of dtype_moved, gets the new parameters, rounded; NULL: none. */
-    void (*adamw)(void *param, void *m, void *v, const void *grad, const struct optimizer_segment *segments,
-                  int segment_count, void *moved, enum dtype dtype_moved, const struct step_scalars *scalars,
-                  void *stream);
-
-    /* Adam as torch.optim.Adam: as adamw, but the decay is part of the gradient: g = grad*clip + wd p, and p
-     * -= lr m/c1 / (sqrt(v/c2) + eps). */
-    void (*adam)(void *param, void *m, void *v, const void *grad, const struct optimizer_segment *segments,
-                 int segment_count, void *moved, enum dtype dtype_moved, const struct step_scalars *scalars,
-                 void *stream);
-    /* SGD as torch.optim.SGD: g = grad*clip + wd p; momentum = g where scalars->step is 1, else
-     * momentum_factor*momentum + (1-dampening) g; p -= lr (nesterov ? g + momentum_factor*momentum :
-     * momentum). momentum NULL: none, p -= lr g. Nothing where skip. */
-    void (*sgd)(void *param, void *momentum, const void *grad, const struct optimizer_segment *segments,
-                int segment_count, double momentum_factor, double dampening, int nesterov, void *moved,
-                enum dtype dtype_moved, const struct step_scalars *scalars, void *stream);
-
-    /* Moving average of parameters, as torch.optim.swa_utils.AveragedModel's with ema decay: average (n) =
-     * param where scalars->step is 1, else average + (1-decay) (param - average). Nothing where skip. */
-    void (*average)(void *average, const void *param, double decay, int64_t n,
-                    const struct step_scalars *scalars, void *stream);
-
-    /* values *= factor */
-    void (*scale)(void *values, double factor, int64_t n, void *stream);
-    /* to[i] = (dtype_to) from[i] */
-    void (*cast)(void *to, enum dtype dtype_to, const void *from, enum dtype dtype_from, int64_t n,
-                 void *stream);
-    /* out = beta*out + in, in of dtype_in: bf16 or f16 */
-    void (*widen)(void *out, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream);
+    /* operations.inc has each with its shapes and rules. */
+#define SLOT(name, parameters, arguments)      void (*name)(KERNELS_EACH parameters, void *stream);
+#define SLOT_WORK(name, parameters, arguments) size_t(*name) parameters;
+#define OPERATION                              SLOT
+#define FUSED                                  SLOT
+#define WORK                                   SLOT_WORK
+#include "kernels/operations.inc"
+#undef SLOT
+#undef SLOT_WORK
 
     /* The CPU's tables: linear_* and conv2d_* by other libraries than OpenBLAS, which kernels_cpu_by puts in
      * place. Zeroed elsewhere. */

@@ -11,27 +11,22 @@
 #define MUSTER_KERNELS_CPU_H
 
 #include "kernels/kernels.h"
-#include "kernels/operations.h"
 
 #define CPU_PASTE2(operation, variant) cpu_##operation##_##variant
 #define CPU_PASTE(operation, variant)  CPU_PASTE2(operation, variant)
 
 #ifdef CPU_VARIANT
-#define CPU(operation)         CPU_PASTE(operation, CPU_VARIANT)
-#define CPU_DECLARE(operation) KERNELS_DECLARE(operation, CPU(operation))
-KERNELS_OPERATIONS(CPU_DECLARE)
+#define CPU(operation)                         CPU_PASTE(operation, CPU_VARIANT)
+#define CPU_DECLARE(symbol, parameters)        void CPU(symbol)(KERNELS_EACH parameters, void *stream);
+#define OPERATION(name, parameters, arguments) CPU_DECLARE(name, parameters)
+#define PRODUCT(name, parameters, arguments)                                                                 \
+    CPU_DECLARE(name, parameters)                                                                            \
+    CPU_DECLARE(name##_onednn, parameters)                                                                   \
+    CPU_DECLARE(name##_bf16, parameters)                                                                     \
+    CPU_DECLARE(name##_auto, parameters)
+#define WORK(name, parameters, arguments) size_t CPU(name) parameters;
+#include "kernels/operations.inc"
 #undef CPU_DECLARE
-#define CPU_DECLARE_BY(suffix)                                                                               \
-    KERNELS_DECLARE(linear_forward, CPU(linear_forward##suffix))                                             \
-    KERNELS_DECLARE(linear_backward_input, CPU(linear_backward_input##suffix))                               \
-    KERNELS_DECLARE(linear_backward_weight, CPU(linear_backward_weight##suffix))                             \
-    KERNELS_DECLARE(conv2d_forward, CPU(conv2d_forward##suffix))                                             \
-    KERNELS_DECLARE(conv2d_backward_input, CPU(conv2d_backward_input##suffix))                               \
-    KERNELS_DECLARE(conv2d_backward_weight, CPU(conv2d_backward_weight##suffix))
-CPU_DECLARE_BY(_onednn)
-CPU_DECLARE_BY(_bf16)
-CPU_DECLARE_BY(_auto)
-#undef CPU_DECLARE_BY
 #define CPU_TEXT2(text) #text
 #define CPU_TEXT(text)  CPU_TEXT2(text)
 #define CPU_TABLE_NAME  "cpu-" CPU_TEXT(CPU_VARIANT)

@@ -83,12 +83,9 @@ static void fill_tables_by(void)
         tables_by[by] = *table;
         (void)snprintf(names_by[by], sizeof names_by[by], "%s%s", table->name, products_names[by]); /* fits */
         tables_by[by].name = names_by[by];
-        tables_by[by].linear_forward = slots->linear_forward;
-        tables_by[by].linear_backward_input = slots->linear_backward_input;
-        tables_by[by].linear_backward_weight = slots->linear_backward_weight;
-        tables_by[by].conv2d_forward = slots->conv2d_forward;
-        tables_by[by].conv2d_backward_input = slots->conv2d_backward_input;
-        tables_by[by].conv2d_backward_weight = slots->conv2d_backward_weight;
+#define OPERATION(name, parameters, arguments)
+#define PRODUCT(name, parameters, arguments) tables_by[by].name = slots->name;
+#include "kernels/operations.inc"
     }
 }
 

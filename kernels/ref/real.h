@@ -7,7 +7,6 @@
 #define MUSTER_KERNELS_REF_REAL_H
 
 #include "kernels/kernels.h"
-#include "kernels/operations.h"
 
 #ifdef REF_F64
 typedef double real;
@@ -23,8 +22,8 @@ typedef float real;
 #define REF(operation) ref_##operation##_f32
 #endif
 
-#define REF_DECLARE(operation) KERNELS_DECLARE(operation, REF(operation))
-KERNELS_OPERATIONS(REF_DECLARE)
-#undef REF_DECLARE
+#define OPERATION(name, parameters, arguments) void REF(name)(KERNELS_EACH parameters, void *stream);
+#define WORK(name, parameters, arguments)      size_t REF(name) parameters;
+#include "kernels/operations.inc"
 
 #endif

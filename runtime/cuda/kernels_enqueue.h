@@ -11,7 +11,8 @@
     do {                                                                                                     \
         const struct cuda_stream_handle *handle = stream;                                                    \
         struct CUstream_st *queue = handle->stream;                                                          \
-        struct muster_error enqueue_error, *err = &enqueue_error;                                            \
+        struct muster_error enqueue_error;                                                                   \
+        struct muster_error *err = &enqueue_error;                                                           \
         (void)queue; /* products do not use it */                                                            \
         if (handle->note)                                                                                    \
             handle->note(handle, __func__ + sizeof "enqueue_" - 1);                                          \

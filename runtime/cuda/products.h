@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/cuda/operations.h"
 #include "proto/include/muster_error.h"
 
 #ifdef __cplusplus
@@ -45,20 +46,14 @@ int64_t cuda_products_chosen(const struct cuda_stream_handle *handle);
 
 /* As the slots of kernels.h, on handle's stream. -1 with err: nothing was enqueued, or of several pieces only
  * the first ones. */
-int cuda_linear_forward(void *out, const void *in, const void *weight, const void *bias, int N, int C, int OC,
-                        int row, const struct cuda_stream_handle *handle, struct muster_error *err);
-int cuda_linear_activation_forward(void *out, void *pre, const void *in, const void *weight, const void *bias,
-                                   int kind, int N, int C, int OC, const struct cuda_stream_handle *handle,
-                                   struct muster_error *err);
-int cuda_linear_backward_activation(void *din, const void *dout, const void *weight, const void *pre,
-                                    int kind, int N, int C, int OC, const struct cuda_stream_handle *handle,
-                                    struct muster_error *err);
-int cuda_linear_backward_input(void *din, const void *dout, const void *weight, int N, int C, int OC, int row,
-                               int beta_in, const struct cuda_stream_handle *handle,
-                               struct muster_error *err);
-int cuda_linear_backward_weight(void *dweight, void *dbias, const void *dout, const void *in, int N, int C,
-                                int OC, int row, int beta, const struct cuda_stream_handle *handle,
-                                struct muster_error *err);
+#define OPERATION(name, parameters, arguments)
+#define PRODUCT(name, parameters, arguments)                                                                 \
+    KERNELS_PICK(CUDA_LIBRARY_##name,                                                                        \
+                 int cuda_##name(KERNELS_EACH parameters, const struct cuda_stream_handle *handle,           \
+                                 struct muster_error *err);                                                  \
+                 , )
+#define FUSED PRODUCT
+#include "kernels/operations.inc"
 
 /* Scratch memory of the stream for one operation, at most CUDA_PRODUCTS_WORKSPACE bytes; NULL with err where
  * handle has no products. */

@@ -1,4 +1,5 @@
-/* orders_images.c - convolution, pooling, and how many rows have their largest logit at their target. */
+/* orders_images.c - convolution, pooling, normalisation of planes, and how many rows have their largest logit
+ * at their target. */
 #include <math.h>
 
 #include "kernels/cuda/geometry.h"
@@ -7,6 +8,8 @@
 struct sizes {
     struct conv2d conv;
     struct pool2d pool;
+    struct batch_norm norm;
+    int betas[3];
     int N, V, row, planes, rows, columns, beta;
     bool has_bias;
 };
@@ -18,6 +21,12 @@ ORDERS_CALL(max_pool2d_backward, p[0], p[1], p[2], &s->pool, s->N, s->beta)
 ORDERS_CALL(avg_pool2d_forward, p[0], p[1], s->planes, s->pool.height, s->pool.width, s->rows, s->columns)
 ORDERS_CALL(avg_pool2d_backward, p[0], p[1], s->planes, s->pool.height, s->pool.width, s->rows, s->columns,
             s->beta)
+ORDERS_CALL(batch_norm_forward, p[0], p[1], p[2], p[3], p[4], p[5], &s->norm, s->N, p[6])
+ORDERS_CALL(batch_norm_fixed, p[0], p[1], p[2], p[3], p[4], p[5], &s->norm, s->N)
+ORDERS_CALL(batch_norm_backward, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], &s->norm, s->N, s->betas,
+            p[8])
+ORDERS_CALL(batch_norm_change, p[0], p[1], p[2], p[3], p[4], p[5], p[6], &s->norm, s->N, s->betas, p[7])
+ORDERS_CALL(batch_norm_step, p[0], p[1], s->N, p[2], DTYPE_BF16, p[3])
 ORDERS_CALL(correct_sum, p[0], p[1], p[2], s->N, s->V, s->row)
 
 /* The reference needs work memory here, the kernels none. */
@@ -104,6 +113,58 @@ static void pooling(void)
     }
 }
 
+/* Variances are positive. */
+static void variance_into(struct call_case *c, size_t n)
+{
+    float *values = c->buffer[case_in(c, n)].host;
+    for (size_t i = 0; i < n; i++)
+        values[i] = 0.1f + fabsf(values[i]);
+}
+
+static void batch_norm(void)
+{
+    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+        struct sizes s = {.norm = {.channels = 1 + below(5),
+                                   .plane = 1 + below(round == 1 ? 700 : 60),
+                                   .epsilon = 1e-3,
+                                   .momentum = 0.1,
+                                   .first = below(4),
+                                   .rows_per_sample = 1 + below(2),
+                                   .ranks = 1 + below(2),
+                                   .counts = round & 1},
+                          .N = 1 + below(6),
+                          .betas = {round & 1, round >> 1 & 1, round >> 2 & 1}};
+        const struct step_scalars scalars = {.samples = below(9)};
+        const size_t C = (size_t)s.norm.channels, n = (size_t)s.N * C * (size_t)s.norm.plane;
+        struct call_case f = {.what = "batch_norm_forward", .absolute = 1e-4, .relative = 1e-4};
+        struct call_case e = {.what = "batch_norm_fixed", .absolute = 1e-5, .relative = 1e-4};
+        struct call_case b = {.what = "batch_norm_backward", .absolute = 1e-3, .relative = 1e-3};
+        struct call_case d = {.what = "batch_norm_change", .absolute = 1e-5, .relative = 1e-4};
+        struct call_case t = {
+            .what = "batch_norm_step", .absolute = 1e-6, .relative = 1e-6, .halves = DTYPE_BF16};
+        case_result(&f, n), case_result(&f, C), case_result(&f, C);
+        case_in(&f, n), case_in(&f, C), case_in(&f, C);
+        case_bytes(&f, &scalars, sizeof scalars, BYTES, OPERAND);
+        RUN(&f, batch_norm_forward, &s);
+        case_result(&e, n), case_in(&e, n), case_in(&e, C), case_in(&e, C), case_in(&e, C),
+            variance_into(&e, C);
+        RUN(&e, batch_norm_fixed, &s);
+        case_result(&b, n), case_result(&b, C), case_result(&b, C);
+        case_in(&b, n), case_in(&b, n), case_in(&b, C), variance_into(&b, C), case_in(&b, C);
+        case_bytes(&b, &scalars, sizeof scalars, BYTES, OPERAND);
+        RUN(&b, batch_norm_backward, &s);
+        case_result(&d, C), case_result(&d, C), case_result(&d, 1);
+        case_in(&d, C), variance_into(&d, C), case_in(&d, C), variance_into(&d, C);
+        case_bytes(&d, &scalars, sizeof scalars, BYTES, OPERAND);
+        RUN(&d, batch_norm_change, &s);
+        const uint16_t moved[6] = {0};
+        case_result(&t, (size_t)s.N), case_in(&t, (size_t)s.N);
+        case_bytes(&t, moved, (size_t)s.N * sizeof moved[0], HALVES, RESULT);
+        case_bytes(&t, &scalars, sizeof scalars, BYTES, OPERAND);
+        RUN(&t, batch_norm_step, &s);
+    }
+}
+
 static void classes(void)
 {
     for (int round = 0; round < ORDERS_ROUNDS; round++) {
@@ -125,5 +186,6 @@ void orders_images(void (*run)(const char *name, void (*test)(void)))
 {
     run("convolution", convolution);
     run("pooling", pooling);
+    run("batch_norm", batch_norm);
     run("classes", classes);
 }

@@ -1,6 +1,7 @@
 /* orders_main.c - gpu_kernels_orders [NAME ...]: the tests of orders_*.c, or those named. A failure is a line
  * on stderr and status 1. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,19 @@
 static int failures, tests;
 static char **names;
 static int name_count;
+
+/* The operations of the table, and whether a case of each ran. */
+static struct {
+    const char *name;
+    bool ran, elsewhere;
+} operations[] = {
+#define OPERATION(name, parameters, arguments) {#name, false, false},
+/* a library's: products/linear_test.c */
+#define PRODUCT(name, parameters, arguments) {#name, false, KERNELS_PICK(CUDA_LIBRARY_##name, true, false)},
+#define FIXED(name, parameters, arguments)   {#name, false, false},
+#include "kernels/operations.inc"
+};
+enum { OPERATIONS = sizeof operations / sizeof operations[0] };
 
 static void fail_case(const struct call_case *c, const char *order, int buffer, const char *why)
 {
@@ -148,6 +162,8 @@ void case_run(struct call_case *c, void (*reference)(void **p, const void *argum
     static const char *const orders[] = {"up", "down", "shuffled"};
     enum { ORDERS = sizeof orders / sizeof orders[0] };
     void *out[ORDERS][BUFFERS] = {{NULL}}, *host[BUFFERS] = {NULL};
+    for (int i = 0; i < OPERATIONS; i++)
+        operations[i].ran |= strcmp(operations[i].name, c->what) == 0;
     for (int order = 0; order < ORDERS; order++) {
         setenv("EMU_ORDER", orders[order], 1);
         run_once(c, out[order], cuda, argument);
@@ -193,6 +209,11 @@ int main(int argc, char **argv)
     orders_attention(run);
     orders_images(run);
     orders_streams(run);
+    for (int i = 0; name_count == 0 && i < OPERATIONS; i++)
+        if (!operations[i].ran && !operations[i].elsewhere) {
+            fprintf(stderr, "wrong: no case has the operation %s\n", operations[i].name);
+            failures++;
+        }
     if (tests == 0)
         fprintf(stderr, "wrong: no test has that name\n");
     return failures > 0 || tests == 0;

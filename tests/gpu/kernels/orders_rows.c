@@ -1,4 +1,5 @@
-/* orders_rows.c - the operations by rows: embedding, norms, rotary, dropout, biases, cross-entropy. */
+/* orders_rows.c - the operations by rows: embedding, norms, rotary, dropout, biases, means, slices,
+ * cross-entropy. */
 #include <math.h>
 #include <string.h>
 
@@ -28,6 +29,10 @@ ORDERS_CALL(rms_norm_backward, p[0], p[1], p[2], p[3], p[4], p[5], 1, s->N, s->C
     }
 ORDERS_CALL(rotary, p[0], p[1], ROTARY_AT(p[2]), s->B, s->T, s->NH, s->HS, s->beta_in, s->beta)
 ORDERS_CALL(dropout, p[0], p[1], s->N, s->C, s->T, 3, 9, s->p, s->beta, p[2])
+ORDERS_CALL(mean_forward, p[0], p[1], p[2], s->B, s->T, s->C)
+ORDERS_CALL(mean_backward, p[0], p[1], p[2], s->B, s->T, s->C, s->beta)
+ORDERS_CALL(slice_forward, p[0], p[1], s->N, s->row, s->V, s->C)
+ORDERS_CALL(slice_backward, p[0], p[1], s->N, s->row, s->V, s->C, s->beta)
 ORDERS_CALL(cross_entropy, p[0], p[1], p[2], s->N, s->C, s->row, s->beta, p[3])
 
 static void tokens_into(struct call_case *c, size_t n, int vocabulary, bool some_ignored)
@@ -202,6 +207,34 @@ static void biases(void)
     }
 }
 
+static void means(void)
+{
+    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+        struct sizes s = {.B = 3, .T = awkward(70), .C = awkward(300), .beta = round & 1};
+        size_t rows = (size_t)s.B * s.T * s.C, out = (size_t)s.B * s.C;
+        struct call_case f = {.what = "mean_forward", .absolute = 1e-6, .relative = 1e-5};
+        struct call_case b = {.what = "mean_backward", .absolute = 1e-6, .relative = 1e-5};
+        case_result(&f, out), case_in(&f, rows), tokens_into(&f, 3, s.T + 1, false);
+        RUN(&f, mean_forward, &s);
+        case_result(&b, rows), case_in(&b, out), tokens_into(&b, 3, s.T + 1, false);
+        RUN(&b, mean_backward, &s);
+    }
+}
+
+/* Columns V..V+C-1 of rows. */
+static void slices(void)
+{
+    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+        struct sizes s = {.N = awkward(300), .V = (int)random_below(9), .C = awkward(70), .beta = round & 1};
+        s.row = s.V + s.C + (int)random_below(5);
+        struct call_case f = {.what = "slice_forward"}, b = {.what = "slice_backward", .absolute = 1e-6};
+        case_result(&f, (size_t)s.N * s.C), case_in(&f, (size_t)s.N * s.row);
+        RUN(&f, slice_forward, &s);
+        case_result(&b, (size_t)s.N * s.row), case_in(&b, (size_t)s.N * s.C);
+        RUN(&b, slice_backward, &s);
+    }
+}
+
 static void cross_entropy_of(int N, int V, int row, int gradient)
 {
     const struct step_scalars scalars = {.inverse_tokens = 0.25};
@@ -268,6 +301,8 @@ void orders_rows(void (*run)(const char *name, void (*test)(void)))
     run("rotary", rotary);
     run("dropout", dropout);
     run("biases", biases);
+    run("means", means);
+    run("slices", slices);
     run("cross_entropy", cross_entropy);
     run("reuse", reuse);
     run("rows_beyond_the_grid", rows_beyond_the_grid);

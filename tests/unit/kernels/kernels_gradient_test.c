@@ -5,20 +5,19 @@
 
 #include <math.h>
 
-#include "kernels/operations.h"
 #include "tests/unit/kernels/gradient_support.h"
 
 enum operation {
-#define OPERATION_ENUM(name) OPERATION_##name,
-    KERNELS_OPERATIONS(OPERATION_ENUM)
-#undef OPERATION_ENUM
-        OPERATION_COUNT
+#define OPERATION(name, parameters, arguments) OPERATION_##name,
+#define WORK                                   OPERATION
+#include "kernels/operations.inc"
+    OPERATION_COUNT
 };
 
 static const char *const operation_names[] = {
-#define OPERATION_NAME(name) #name,
-    KERNELS_OPERATIONS(OPERATION_NAME)
-#undef OPERATION_NAME
+#define OPERATION(name, parameters, arguments) #name,
+#define WORK                                   OPERATION
+#include "kernels/operations.inc"
 };
 
 /* `check` covers the operation, or `reason` says why it has no gradient. */

@@ -7,7 +7,6 @@
 
 #include <sys/mman.h>
 
-#include "kernels/operations.h"
 #include "runtime/model/architectures.h"
 #include "runtime/plan/model.h"
 
@@ -49,14 +48,8 @@ static void nothing(void) {}
 static struct kernels noting(void)
 {
     struct kernels k = *kernels_ref_f32();
-    const struct kernels sizes = k;
-#define DO_NOTHING(name) k.name = (__typeof__(k.name))(uintptr_t)nothing;
-    KERNELS_OPERATIONS(DO_NOTHING)
-#undef DO_NOTHING
-    k.layernorm_backward_work = sizes.layernorm_backward_work;
-    k.rms_norm_backward_work = sizes.rms_norm_backward_work;
-    k.attention_work = sizes.attention_work;
-    k.conv2d_work = sizes.conv2d_work;
+#define OPERATION(name, parameters, arguments) k.name = (__typeof__(k.name))(uintptr_t)nothing;
+#include "kernels/operations.inc"
     k.linear_forward = note_forward;
     k.linear_backward_input = note_input;
     k.linear_backward_weight = note_weight;
