@@ -87,6 +87,18 @@ int api_note_plateau(struct muster_trainer *t, struct muster_error *err)
     return muster_trainer_note(t, plateau_key, text.data, err);
 }
 
+int api_note_cut(struct muster_trainer *t, struct muster_error *err)
+{
+    scope_buffer cut = {0}, seconds = {0};
+    if (t->model.parts < 2)
+        return 0;
+    if (api_cut_texts(t, &cut, &seconds) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a note");
+    if (seconds.length && muster_trainer_note(t, API_SECONDS_KEY, seconds.data, err) < 0)
+        return -1;
+    return muster_trainer_note(t, API_CUT_KEY, cut.data, err);
+}
+
 /* A run with another schedule has no such note: the state begins here. */
 static int take_plateau(struct muster_trainer *t, struct muster_error *err)
 {
@@ -197,8 +209,8 @@ static int take_notes(struct muster_trainer *t, manifest_texts notes, struct mus
 /* The loaded values are the trainer's state from here. */
 static int take_run(struct muster_trainer *t, const struct manifest_run *run, struct muster_error *err)
 {
-    if (!api_stage_begins(t, run) &&
-        (take_notes(t, run->notes, err) < 0 || take_evaluation(t, err) < 0 || take_plateau(t, err) < 0))
+    if (!api_stage_begins(t, run) && (take_notes(t, run->notes, err) < 0 || take_evaluation(t, err) < 0 ||
+                                      take_plateau(t, err) < 0 || api_note_cut(t, err) < 0))
         return -1;
     return api_stage_take(t, run, err);
 }

@@ -1,5 +1,6 @@
 /* api_plan.c - muster_trainer.h: plans as text, the time of a step predicted from a plan, and its least time.
  */
+#include <stddef.h>
 #include <string.h>
 
 #include "proto/base/cgroup.h"
@@ -10,6 +11,7 @@
 #include "runtime/calibrate/calibrate.h"
 #include "runtime/config/train_settings.h"
 #include "runtime/device/host_threads.h"
+#include "runtime/plan/plan_cut.h"
 #include "runtime/plan/plan_stages.h"
 #include "runtime/world/sized.h"
 
@@ -21,6 +23,12 @@ static int format_plan(const struct muster_trainer *t, const struct plan *plan, 
     if (format == MUSTER_PLAN_JSON)
         return plan_json(&t->model, plan, out);
     int result = plan_summary(&t->model, plan, out);
+    if (!result && t->cut.found.by == TRAIN_CUT_KEPT)
+        result = buffer_printf(out, "the stages begin as in the newest checkpoint of %s\n",
+                               t->config.checkpoint_dir);
+    if (!result && t->cut.found.by == TRAIN_CUT_MEASURED)
+        result = buffer_printf(out, "the stages are cut by the times that the run of %s has measured\n",
+                               t->config.checkpoint_dir);
     return result || format == MUSTER_PLAN_SUMMARY ? result : plan_dump(&t->model, plan, out);
 }
 
@@ -135,15 +143,55 @@ static void choose_ranks(const struct muster_trainer *t, int world_size, struct 
         options->ranks = room > 1 ? room : world_size < 2 ? 1 : 2; /* two show what collectives take */
 }
 
-/* Of several stages: the step of all of them, and the slowest stage's part in it. */
-static int predict_stages(const struct muster_trainer *t, const struct plan *plan, struct plan_rates *rates,
-                          struct plan_cost *out, struct muster_error *err)
+/* A plan of one stage that has the layers of all stages, to measure them. */
+static int build_whole(struct muster_trainer *t, struct plan *plan, struct muster_error *err)
+{
+    struct plan_options options = t->plan;
+    const struct plan_cut whole = {.stages = 1};
+    options.world_size /= options.mesh.side[SIDE_PIPELINE];
+    options.mesh.side[SIDE_PIPELINE] = 1;
+    options.schedule = PIPE_1F1B;
+    options.chunks = 1;
+    return plan_cut_model(&t->model, &options, &whole, err) < 0 ? -1
+                                                                : plan_build(&t->model, &options, plan, err);
+}
+
+/* Cuts the model again, by the measured times where mesh.cut leaves it open. */
+static int cut_again(struct muster_trainer *t, const struct plan *whole, const struct plan_rates *rates,
+                     struct muster_prediction *out, struct muster_error *err)
+{
+    scope_free double *seconds = mem_calloc((size_t)t->model.layer_count, sizeof *seconds);
+    struct train_cut cut = t->cut.found;
+    scope_buffer text = {0};
+    if (!seconds)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the times of %d layers", t->model.layer_count);
+    if (plan_layer_sums(&t->model, whole, rates, seconds, err) < 0)
+        return -1;
+    cut.seconds = seconds;
+    if (train_plan_cut(&t->config, &t->plan, &cut, &t->model, err) < 0 || cut.by != TRAIN_CUT_MEASURED)
+        return cut.by == TRAIN_CUT_MEASURED ? -1 : 0;
+    if (plan_cut_text(&t->model, &text) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the cut of a model");
+    if (text.length >= sizeof out->cut)
+        return error_set(
+            err, MUSTER_E_LIMIT,
+            "the names of the layers that begin stages have %zu bytes, and a prediction has room "
+            "for %zu: set mesh.cut: even",
+            text.length, sizeof out->cut - 1);
+    memcpy(out->cut, text.data, text.length + 1);
+    return 0;
+}
+
+/* The step of several stages, and the slowest stage's part in it. */
+static int predict_stages(struct muster_trainer *t, const struct plan *whole, struct plan_rates *rates,
+                          struct plan_cost *out, struct muster_prediction *found, struct muster_error *err)
 {
     struct plan_stages stages = {0};
     struct plan_stages_cost cost;
     /* A transfer is a copy through shared memory, as a broadcast to one rank is. */
     rates->comm[COMM_SEND] = rates->comm[COMM_RECV] = rates->comm[COMM_ALL_GATHER];
-    if (plan_stages_build(&t->model, &plan->options, &stages, err) < 0)
+    if (cut_again(t, whole, rates, found, err) < 0 ||
+        plan_stages_build(&t->model, &t->plan, &stages, err) < 0)
         return -1;
     const int result = plan_stages_run(&t->model, &stages, rates, &cost, err);
     int slowest = 0;
@@ -158,33 +206,39 @@ static int predict_stages(const struct muster_trainer *t, const struct plan *pla
     return result;
 }
 
-static int predict(struct muster_trainer *t, const struct plan *plan, int world_size,
-                   struct muster_prediction *out, struct muster_error *err)
+static int predict(struct muster_trainer *t, int world_size, struct muster_prediction *out,
+                   struct muster_error *err)
 {
+    const bool staged = t->plan.mesh.side[SIDE_PIPELINE] > 1;
     struct batch batch = {0};
     struct calibration calibration;
     struct plan_cost cost;
+    struct plan plan;
     scope_free void *memory = make_batch(t, &batch);
     if (!memory)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a batch");
-    struct calibrate_options options = {.model = &t->model, .plan = plan, .batch = &batch};
-    choose_ranks(t, world_size, &options);
-    if (calibrate(&options, &calibration, err) < 0)
+    if ((staged ? build_whole(t, &plan, err) : plan_build(&t->model, &t->plan, &plan, err)) < 0)
         return -1;
-    const int result = plan->options.mesh.side[SIDE_PIPELINE] > 1
-                           ? predict_stages(t, plan, &calibration.rates, &cost, err)
-                           : plan_predict(&t->model, plan, &calibration.rates, &cost, err);
-    if (result == 0)
+    struct calibrate_options options = {.model = &t->model, .plan = &plan, .batch = &batch};
+    choose_ranks(t, world_size, &options);
+    int result = calibrate(&options, &calibration, err);
+    if (!result) {
         *out = (struct muster_prediction){.size = sizeof *out,
                                           .ranks = options.ranks,
                                           .threads = options.threads,
                                           .kinds = calibration.kinds,
-                                          .step_s = cost.step_s,
-                                          .compute_s = cost.compute_s,
-                                          .comm_s = cost.comm_s,
-                                          .exposed_s = cost.exposed_s,
                                           .measured_s = (double)calibration.taken_ns / (double)NS_PER_S};
-    calibration_free(&calibration);
+        result = staged ? predict_stages(t, &plan, &calibration.rates, &cost, out, err)
+                        : plan_predict(&t->model, &plan, &calibration.rates, &cost, err);
+        calibration_free(&calibration);
+    }
+    if (!result) {
+        out->step_s = cost.step_s;
+        out->compute_s = cost.compute_s;
+        out->comm_s = cost.comm_s;
+        out->exposed_s = cost.exposed_s;
+    }
+    plan_free(&plan);
     return result;
 }
 
@@ -193,7 +247,6 @@ int muster_plan_predict(struct muster_model *model, int32_t world_size, const ch
 {
     const struct train_place place = {0, world_size, world_size};
     struct muster_trainer t = {0};
-    struct plan plan;
     if (processor_check(err))
         return -1;
     if (world_size < 1 || !prediction)
@@ -206,14 +259,12 @@ int muster_plan_predict(struct muster_model *model, int32_t world_size, const ch
             err, MUSTER_E_UNSUPPORTED,
             "a prediction for training.device: cuda: parts of a step are measured on the CPU alone; "
             "predict with cpu");
-    if (!result && !(result = plan_build(&t.model, &t.plan, &plan, err))) {
-        result = predict(&t, &plan, world_size, &found, err);
-        plan_free(&plan);
-    }
+    if (!result)
+        result = predict(&t, world_size, &found, err);
     api_release(&t);
     return result ? result
                   : sized_out("muster_prediction", prediction, prediction->size, &found, sizeof found,
-                              sizeof found, err);
+                              offsetof(struct muster_prediction, cut), err);
 }
 
 int muster_trainer_limit(struct muster_trainer *t, double *seconds, struct muster_error *err)

@@ -201,3 +201,12 @@ int64_t muster_checkpoint_noted(const char *folder, const char *key, char *text,
     (void)snprintf(text, (size_t)size, "%s", note.data ? note.data : ""); /* cut, as documented */
     return (int64_t)note.length;
 }
+
+void api_folder_cut(const char *folder, struct buffer *out)
+{
+    struct muster_error unread = {0};
+    if (find_note(folder, API_CUT_KEY, out, &unread) < 0 || !out->length)
+        return;
+    (void)buffer_text(out, "\n");
+    (void)find_note(folder, API_SECONDS_KEY, out, &unread);
+}

@@ -204,6 +204,7 @@ static int read_event(void *context, const struct trainer_trace_event *event, st
 
 int muster_trainer_trace(struct muster_trainer *t, int64_t steps, struct muster_error *err)
 {
+    t->cut.traced = true;
     return trainer_trace(t->trainer, steps, err);
 }
 

@@ -180,7 +180,7 @@ static int run_step(struct muster_trainer *t, const struct batch *batch, int64_t
 {
     struct trainer_stats stats;
     const struct trainer_step_values values = values_of(t, rows, targets);
-    if (trainer_step(t->trainer, batch, &values, &stats, err))
+    if (api_cut_before_step(t, err) < 0 || trainer_step(t->trainer, batch, &values, &stats, err))
         return -1;
     keep_result(t, &stats, &values);
     /* A run that goes back to another sample has nothing announced. */
@@ -189,7 +189,8 @@ static int run_step(struct muster_trainer *t, const struct batch *batch, int64_t
         t->announced =
             (struct api_announced){t->taken, (int64_t)t->next_targets, (int64_t)stats.next_targets};
     t->next_targets = NAN;
-    return 0;
+    const int timed = api_cut_after_step(t, err);
+    return timed > 0 ? api_note_cut(t, err) : timed;
 }
 
 /* The targets of the step that comes, over all ranks, from this rank's: known before, announced by the step

@@ -63,19 +63,39 @@ static int own_model(struct muster_trainer *t, const struct model *model, struct
     return 0;
 }
 
-int api_prepare(struct muster_trainer *t, struct muster_model *model, const char *const *settings,
-                const struct train_place *place, struct muster_error *err)
+int api_read(struct muster_trainer *t, struct muster_model *model, const char *const *settings,
+             struct muster_error *err)
 {
     const struct model *complete = api_model_complete(model, err);
     if (!complete)
         return -1;
     t->shared = api_model_retain(model);
-    if (own_model(t, complete, err) < 0 || train_settings_read(settings, "training", &t->config, err) < 0)
-        return -1;
-    if (train_plan_options(&t->config, place, &t->model, &t->plan, &t->table, err) < 0)
+    return own_model(t, complete, err) < 0 ? -1 : train_settings_read(settings, "training", &t->config, err);
+}
+
+int api_make_plan(struct muster_trainer *t, const struct train_place *place, struct muster_error *err)
+{
+    if (train_plan_options(&t->config, place, &t->cut.found, &t->model, &t->plan, &t->table, err) < 0)
         return -1;
     t->plan.checkpoint_bytes = api_staging_bytes(t);
     return 0;
+}
+
+/* Collective, with a world. */
+static int look_for_cut(struct muster_trainer *t, struct muster_world *world, struct muster_error *err)
+{
+    scope_buffer notes = {0};
+    if (!t->rank)
+        api_folder_cut(t->config.checkpoint_dir, &notes);
+    return api_cut_look(t, world, &notes, err);
+}
+
+int api_prepare(struct muster_trainer *t, struct muster_model *model, const char *const *settings,
+                const struct train_place *place, struct muster_error *err)
+{
+    if (api_read(t, model, settings, err) < 0 || (api_cut_looks(t) && look_for_cut(t, NULL, err) < 0))
+        return -1;
+    return api_make_plan(t, place, err);
 }
 
 void api_release(struct muster_trainer *t)
@@ -86,6 +106,7 @@ void api_release(struct muster_trainer *t)
     trainer_destroy(t->trainer);
     train_config_free(&t->config);
     pipe_table_free(&t->table);
+    api_cut_free(&t->cut);
     mem_free(t->model.params);
     mem_free(t->model.layers);
     mem_free(t->folder);
@@ -139,12 +160,11 @@ static enum kernels_products choose_products(struct muster_trainer *t)
 }
 
 /* Steps that can fail on this rank alone, before any rank waits for another. */
-static int prepare(struct muster_trainer *t, struct muster_world *world, struct muster_model *model,
-                   const char *const *settings, struct trainer_options *options, char address[WORLD_ADDRESS],
-                   struct muster_error *err)
+static int prepare(struct muster_trainer *t, struct muster_world *world, struct trainer_options *options,
+                   char address[WORLD_ADDRESS], struct muster_error *err)
 {
     const struct train_place place = {options->rank, options->world_size, options->local_world_size};
-    if (api_prepare(t, model, settings, &place, err) < 0 || checkpoint_kept_make(&t->kept, err) < 0 ||
+    if (api_make_plan(t, &place, err) < 0 || checkpoint_kept_make(&t->kept, err) < 0 ||
         api_open_command(t, err) < 0)
         return -1;
     if (world && world_address(world, address, err) < 0)
@@ -184,7 +204,11 @@ static int open_trainer(struct muster_trainer *t, struct muster_world *world, st
     }
     t->rank = options.rank;
     t->world_size = options.world_size;
-    int failed = prepare(t, world, model, settings, &options, address, e);
+    int failed = api_read(t, model, settings, e);
+    if (!failed && api_cut_looks(t) &&
+        (muster_world_agree(world, 0, e) < 0 || look_for_cut(t, world, e) < 0)) /* all ranks look, or none */
+        return -1;
+    failed = failed || prepare(t, world, &options, address, e);
     if (muster_world_agree(world, failed, e) < 0 || api_device_choose(t, world, &options, e) < 0)
         return -1;
     api_nccl_environment(t, &options);
@@ -213,7 +237,7 @@ struct muster_trainer *muster_trainer_open(struct muster_world *world, struct mu
     if (!failed) {
         const struct plateau_rule plateau = train_config_plateau(&t->config);
         plateau_begin(&plateau, t->config.learning_rate, &t->plateau);
-        failed = api_note_plateau(t, err);
+        failed = api_note_plateau(t, err) < 0 ? -1 : api_note_cut(t, err);
     }
     if (failed < 0)
         muster_trainer_close(&t);

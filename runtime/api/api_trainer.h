@@ -7,6 +7,7 @@
 #include "runtime/config/train_config.h"
 #include "runtime/config/train_plan.h"
 #include "runtime/device/device_module.h"
+#include "runtime/plan/plan_cut.h"
 #include "runtime/train/offers.h"
 #include "runtime/train/trainer.h"
 
@@ -43,6 +44,21 @@ struct api_stage {
     int32_t found;                     /* the stage of a checkpoint that was refused for it; -1: none */
 };
 
+/* Keys of notes. */
+#define API_CUT_KEY     "mesh.cut"
+#define API_SECONDS_KEY "mesh.seconds"
+
+/* Where the stages begin, see api_cut.c. */
+struct api_cut {
+    struct train_cut found;
+    char *text; /* notes of a checkpoint; names point into it */
+    const char **names;
+    double *seconds;             /* [layer_count] a step's time in each layer; NULL: not measured */
+    int steps;                   /* timed steps of this run */
+    bool traced;                 /* the caller has traces of its own: nothing is timed */
+    struct plan_slowest slowest; /* by the times of this run; 0: not measured */
+};
+
 enum { API_BASE = 64, API_CLASSES = 4096 };
 
 struct muster_trainer {
@@ -50,6 +66,7 @@ struct muster_trainer {
     struct model model; /* the shared one's, with parameters and layers of its own: settings mark them */
     struct train_config config;
     struct plan_options plan;
+    struct api_cut cut;
     struct pipe_table table; /* from the file of mesh.schedule; zeroed: none */
     struct trainer *trainer;
     struct api_found_device found;
@@ -110,8 +127,13 @@ int api_check_arrays(const struct muster_trainer *trainer, const void *const *ar
                      struct muster_error *err);
 int64_t api_samples(const struct muster_trainer *trainer); /* samples of this rank in a step */
 struct train_batch api_batch(const struct muster_trainer *trainer);
-/* A plan for the settings, for a world of that size (its ranks on one node) or for the rank of a trainer
- * that is being opened: fills config, model and plan. The caller calls api_release, on failure too. */
+/* Fills model and config. The caller calls api_release, on failure too. */
+int api_read(struct muster_trainer *trainer, struct muster_model *model, const char *const *settings,
+             struct muster_error *err);
+/* After api_read: a plan for the settings, for a world of that size (its ranks on one node) or for the rank
+ * of a trainer that is being opened. */
+int api_make_plan(struct muster_trainer *trainer, const struct train_place *place, struct muster_error *err);
+/* Both, for a plan alone. */
 int api_prepare(struct muster_trainer *trainer, struct muster_model *model, const char *const *settings,
                 const struct train_place *place, struct muster_error *err);
 void api_release(struct muster_trainer *trainer);
@@ -127,6 +149,24 @@ int api_device_find(const struct muster_trainer *trainer, int local_rank, struct
  * error names the rank and its missing device. */
 int api_device_choose(struct muster_trainer *trainer, struct muster_world *world,
                       struct trainer_options *options, struct muster_error *err);
+
+/* ---- api_cut.c: where the stages of a pipeline begin ---- */
+
+/* After api_read: whether a checkpoint may know it. */
+bool api_cut_looks(const struct muster_trainer *trainer);
+/* Collective, if it does, before api_make_plan. notes: rank 0's for all ranks, api_folder_cut's. world NULL:
+ * for a plan alone. */
+int api_cut_look(struct muster_trainer *trainer, struct muster_world *world, const struct buffer *notes,
+                 struct muster_error *err);
+void api_cut_free(struct api_cut *cut); /* accepts a zeroed one */
+/* The texts of the notes: "h.3, h.6", and seconds of all layers, empty where they are not known. -1: no
+ * memory.
+ */
+int api_cut_texts(const struct muster_trainer *trainer, struct buffer *cut, struct buffer *seconds);
+/* Around each step: the first ones are timed. The second is collective; 1: the times are there now, to be
+ * noted. */
+int api_cut_before_step(struct muster_trainer *trainer, struct muster_error *err);
+int api_cut_after_step(struct muster_trainer *trainer, struct muster_error *err);
 
 /* ---- api_nccl.c ---- */
 
@@ -145,6 +185,8 @@ int64_t api_staging_bytes(const struct muster_trainer *t);
 const char *api_local_dir(const struct muster_trainer *trainer);
 /* Writes the state of evaluations into the notes. */
 int api_note_evaluation(struct muster_trainer *trainer, struct muster_error *err);
+/* The same for the cut of a model in several parts (api_cut.c). */
+int api_note_cut(struct muster_trainer *trainer, struct muster_error *err);
 /* The same for the state of ReduceLROnPlateau, where that is the schedule. */
 int api_note_plateau(struct muster_trainer *trainer, struct muster_error *err);
 
@@ -180,6 +222,10 @@ int api_stage_accept(struct muster_trainer *trainer, const struct manifest_run *
 int api_stage_take(struct muster_trainer *trainer, const struct manifest_run *run, struct muster_error *err);
 /* Collective, after one was refused: the ranks agree on stage_found of the state. */
 void api_stage_refused(struct muster_trainer *trainer);
+
+/* Adds the notes of api_note_cut of a folder's newest checkpoint that has them, "CUT\nSECONDS"; nothing where
+ * they cannot be read, which is the resume's error. */
+void api_folder_cut(const char *folder, struct buffer *out);
 
 /* ---- api_adapters.c: checkpoints of adapters keep a hash of the base, which they do not hold ---- */
 

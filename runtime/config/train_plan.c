@@ -50,14 +50,31 @@ static bool is_word(char *const *list, const char *word)
     return list && list[0] && !list[1] && !strcmp(list[0], word);
 }
 
-static int cut_model(const struct train_config *c, struct model *model, const struct plan_options *options,
-                     struct muster_error *err)
+static bool makes_parts(const char *const *names, int parts)
 {
-    const bool even = is_word(c->mesh_cut, "even"), chosen = even || is_word(c->mesh_cut, "auto");
-    const struct plan_cut cut = {.stages = (int)c->mesh_pipeline,
+    int named = 1;
+    for (int i = 0; names && names[i]; i++)
+        named++;
+    return names && named == parts;
+}
+
+int train_plan_cut(const struct train_config *c, const struct plan_options *options, struct train_cut *found,
+                   struct model *model, struct muster_error *err)
+{
+    const bool even = is_word(c->mesh_cut, "even"), chosen = !c->mesh_cut || is_word(c->mesh_cut, "auto");
+    const int stages = (int)c->mesh_pipeline, parts = stages * (options->chunks > 1 ? options->chunks : 1);
+    const bool kept = chosen && makes_parts(found->kept, parts);
+    found->by = !chosen || stages == 1 ? TRAIN_CUT_SET
+                : kept                 ? TRAIN_CUT_KEPT
+                : found->seconds       ? TRAIN_CUT_MEASURED
+                                       : TRAIN_CUT_COUNTED;
+    const struct plan_cut cut = {.stages = stages,
                                  .chunks = options->chunks,
                                  .even = even,
-                                 .names = chosen ? NULL : (const char *const *)c->mesh_cut};
+                                 .names = kept             ? found->kept
+                                          : chosen || even ? NULL
+                                                           : (const char *const *)c->mesh_cut,
+                                 .seconds = found->seconds};
     return plan_cut_model(model, options, &cut, err);
 }
 
@@ -155,8 +172,9 @@ static int choose_schedule(const struct train_config *c, int layers, struct plan
     return 0;
 }
 
-int train_plan_options(const struct train_config *c, const struct train_place *place, struct model *model,
-                       struct plan_options *plan, struct pipe_table *table, struct muster_error *err)
+int train_plan_options(const struct train_config *c, const struct train_place *place, struct train_cut *cut,
+                       struct model *model, struct plan_options *plan, struct pipe_table *table,
+                       struct muster_error *err)
 {
     struct plan_options options = plan_of(c);
     options.rank = place->rank;
@@ -172,7 +190,7 @@ int train_plan_options(const struct train_config *c, const struct train_place *p
     const struct mesh_wish wish = {options.strategy, c->mesh_pipeline, c->replicas, place->world_size,
                                    place->local_size};
     if (choose_schedule(c, model->layer_count, &options, table, err) < 0 ||
-        cut_model(c, model, &options, err) < 0 || mesh_choose(&wish, &options.mesh, err) < 0)
+        train_plan_cut(c, &options, cut, model, err) < 0 || mesh_choose(&wish, &options.mesh, err) < 0)
         return -1;
     const struct train_batch batch = train_config_batch(c, place->rank, place->world_size);
     const int64_t micro_batches = train_batch_micro_batches(&batch);

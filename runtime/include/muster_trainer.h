@@ -56,6 +56,9 @@ struct muster_prediction {
     double comm_s;     /* all collectives */
     double exposed_s;  /* compute waits for collectives, or they take its cores */
     double measured_s; /* the measurement itself */
+    /* With mesh.cut: auto and stages: the layers that begin the stages after the first, by these times; the
+     * prediction is for them. Else "". */
+    char cut[2048];
 };
 /* Predicts the step of the same plan from the time of its parts on this machine: each kind of layer, the
  * optimizer, collectives, called alone with cold caches on as many ranks as the machine has room for, at
@@ -64,6 +67,20 @@ struct muster_prediction {
 MUSTER_API int muster_plan_predict(struct muster_model *model, int32_t world_size,
                                    const char *const *settings, struct muster_prediction *prediction,
                                    struct muster_error *err);
+
+/* Why the stages of a pipeline begin where they do. */
+enum muster_cut {
+    MUSTER_CUT_SET,      /* as mesh.cut, or there is one stage */
+    MUSTER_CUT_KEPT,     /* as in the checkpoint that the run goes on from */
+    MUSTER_CUT_MEASURED, /* by the times that the run of the checkpoint has measured */
+    MUSTER_CUT_COUNTED,  /* by products and bytes of the layers */
+};
+/* The layers that begin the stages after the first, "h.3, h.6", as a value of mesh.cut; *by: enum muster_cut.
+ * After the first steps of a run with mesh.cut: auto the layers' times are known: *gain is the share of its
+ * time that the slowest part would lose by another cut, and the text is that cut. Before that, with another
+ * mesh.cut and on GPUs *gain is -1. Cut off and returned as by muster_plan_text. */
+MUSTER_API int64_t muster_trainer_cut(const struct muster_trainer *trainer, int32_t *by, double *gain,
+                                      char *text, int64_t size, struct muster_error *err);
 
 /* A machine to suggest a mesh for; it need not be this one. */
 struct muster_machine {
@@ -398,8 +415,9 @@ MUSTER_API int muster_trainer_best(struct muster_trainer *trainer, struct muster
  * there is no checkpoint yet, and nothing has changed. report: as above. */
 MUSTER_API int muster_trainer_roll_back(struct muster_trainer *trainer, char *report, int64_t size,
                                         struct muster_error *err);
-/* A text of the caller's that checkpoints keep, under a key without "=" ("evaluation", "plateau" and "stage"
- * are taken): the name of a data set, say, or a place in it. Rank 0's are kept. */
+/* A text of the caller's that checkpoints keep, under a key without "=" ("evaluation", "plateau", "stage",
+ * "mesh.cut" and "mesh.seconds" are taken): the name of a data set, say, or a place in it. Rank 0's are kept.
+ */
 MUSTER_API int muster_trainer_note(struct muster_trainer *trainer, const char *key, const char *text,
                                    struct muster_error *err);
 /* The text that was set last, or came from a checkpoint; NULL: there is none. It lives until the next one is

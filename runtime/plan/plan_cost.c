@@ -2,6 +2,8 @@
  * of an operation is the time of its products and moved bytes. */
 #include "runtime/plan/plan_cost.h"
 
+#include <string.h>
+
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
@@ -321,6 +323,21 @@ int plan_op_seconds(const struct model *model, const struct plan *plan, const st
         return -1;
     for (int i = 0; i < plan->op_count; i++)
         seconds[i] = op_seconds(model, plan, &plan->ops[i], layers, rates, &spans);
+    return 0;
+}
+
+int plan_layer_sums(const struct model *model, const struct plan *plan, const struct plan_rates *rates,
+                    double *seconds, struct muster_error *err)
+{
+    scope_free double *each = mem_calloc((size_t)plan->op_count + 1, sizeof *each);
+    if (!each)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the times of %d operations", plan->op_count);
+    if (plan_op_seconds(model, plan, rates, each, err) < 0)
+        return -1;
+    memset(seconds, 0, (size_t)model->layer_count * sizeof *seconds);
+    for (int i = 0; i < plan->op_count; i++)
+        if (plan->ops[i].kind == OP_FORWARD || plan->ops[i].kind == OP_BACKWARD)
+            seconds[plan->ops[i].layer] += each[i];
     return 0;
 }
 

@@ -46,6 +46,10 @@ struct plan_cost {
 int plan_layer_seconds(const struct model *model, const struct plan_options *options, double *seconds,
                        struct muster_error *err);
 
+/* Fills seconds[layer_count]: the calls of each layer in a step of a plan that has all of them. */
+int plan_layer_sums(const struct model *model, const struct plan *plan, const struct plan_rates *rates,
+                    double *seconds, struct muster_error *err);
+
 /* Fills seconds[op_count]: the time of each operation alone. */
 int plan_op_seconds(const struct model *model, const struct plan *plan, const struct plan_rates *rates,
                     double *seconds, struct muster_error *err);

@@ -116,22 +116,55 @@ static void cut_by_time(int layers, int stages, const double *seconds, double *b
         first[s] = end[(stages - s) * layers + first[s - 1]];
 }
 
+/* slowest: filled with the seconds of the slowest part. */
+static int cut_by_seconds(int layers, int parts, const double *seconds, int *first, double *slowest,
+                          struct muster_error *err)
+{
+    const size_t cells = (size_t)layers * (size_t)parts;
+    scope_free double *best = mem_calloc(cells, sizeof *best);
+    scope_free int *end = mem_calloc(cells, sizeof *end);
+    if (!best || !end)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to cut a model of %d layers", layers);
+    cut_by_time(layers, parts, seconds, best, end, first);
+    *slowest = best[(size_t)(parts - 1) * (size_t)layers];
+    return 0;
+}
+
 static int cut_by_choice(const struct model *model, const struct plan_options *options,
                          const struct plan_cut *cut, int parts, int *first, struct muster_error *err)
 {
     const int layers = model->layer_count;
-    const size_t cells = (size_t)layers * (size_t)parts;
-    scope_free double *seconds = mem_calloc((size_t)layers, sizeof *seconds);
-    scope_free double *best = mem_calloc(cells, sizeof *best);
-    scope_free int *end = mem_calloc(cells, sizeof *end);
-    if (!seconds || !best || !end)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to cut a model of %d layers", layers);
+    double slowest;
     if (cut->seconds)
-        memcpy(seconds, cut->seconds, (size_t)layers * sizeof *seconds);
-    else if (plan_layer_seconds(model, options, seconds, err) < 0)
-        return -1;
-    cut_by_time(layers, parts, seconds, best, end, first);
-    return 0;
+        return cut_by_seconds(layers, parts, cut->seconds, first, &slowest, err);
+    scope_free double *seconds = mem_calloc((size_t)layers, sizeof *seconds);
+    if (!seconds)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to cut a model of %d layers", layers);
+    return plan_layer_seconds(model, options, seconds, err) < 0
+               ? -1
+               : cut_by_seconds(layers, parts, seconds, first, &slowest, err);
+}
+
+int plan_cut_compare(const struct model *model, const double *seconds, struct plan_slowest *slowest,
+                     struct muster_error *err)
+{
+    int first[PIPE_PARTS + 1];
+    double part[PIPE_PARTS] = {0};
+    *slowest = (struct plan_slowest){0};
+    for (int l = 0; l < model->layer_count; l++) {
+        double *mine = &part[model->layers[l].part];
+        *mine += seconds[l];
+        slowest->now = *mine > slowest->now ? *mine : slowest->now;
+    }
+    return cut_by_seconds(model->layer_count, model->parts, seconds, first, &slowest->least, err);
+}
+
+int plan_cut_text(const struct model *model, struct buffer *out)
+{
+    for (int l = 1, parts = 1; l < model->layer_count; l++)
+        if (model->layers[l].part != model->layers[l - 1].part)
+            (void)buffer_printf(out, "%s%s", parts++ > 1 ? ", " : "", model->layers[l].name);
+    return out->failed ? -1 : 0;
 }
 
 int plan_cut_model(struct model *model, const struct plan_options *options, const struct plan_cut *cut,

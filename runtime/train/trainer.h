@@ -281,6 +281,10 @@ int trainer_trace(struct trainer *trainer, int64_t steps, struct muster_error *e
 int trainer_traced(struct trainer *trainer, trainer_trace_visit *visit, void *context,
                    struct muster_error *err);
 
+/* Fills seconds[layer_count] from the recorded steps: the calls of each layer in a step, all as long as the
+ * shortest of their kind (other work of the machine only adds); 0: of layers that this rank does not call. */
+int trainer_layer_seconds(struct trainer *trainer, double *seconds, struct muster_error *err);
+
 /* The name of an operation of the plan: "forward h.0", "all_gather wte". */
 enum { TRAINER_OP_NAME = 128 };
 void trainer_op_name(const struct trainer *trainer, int op, char name[TRAINER_OP_NAME]);

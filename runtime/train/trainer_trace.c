@@ -1,6 +1,9 @@
 /* trainer_trace.c - times of operations in chosen steps: streams write them, the caller reads them between
  * steps. */
+#include <string.h>
+
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "runtime/train/trainer_state.h"
 
@@ -156,5 +159,48 @@ int trainer_traced(struct trainer *trainer, trainer_trace_visit *visit, void *co
     for (int64_t i = 0; trainer->trace && i < trainer->trace->taken; i++)
         if (visit_step(trainer, &trainer->trace->steps[i], visit, context, err) < 0)
             return -1;
+    return 0;
+}
+
+/* Calls of a layer that do the same. */
+enum { CALL_FORWARD, CALL_AGAIN, CALL_BACKWARD, CALLS };
+struct layer_calls {
+    double least; /* seconds */
+    int count;    /* in a step */
+};
+
+static struct layer_calls *calls_of(struct layer_calls *calls, const struct schedule_op *op)
+{
+    const int kind = op->kind == OP_BACKWARD       ? CALL_BACKWARD
+                     : op->mode == LAYER_RECOMPUTE ? CALL_AGAIN
+                                                   : CALL_FORWARD;
+    return op->kind == OP_FORWARD || op->kind == OP_BACKWARD ? &calls[op->layer * CALLS + kind] : NULL;
+}
+
+int trainer_layer_seconds(struct trainer *trainer, double *seconds, struct muster_error *err)
+{
+    const struct plan *plan = &trainer->plan;
+    const int layers = trainer->model->layer_count;
+    const int64_t steps = trainer->trace ? trainer->trace->taken : 0;
+    scope_free struct layer_calls *calls = mem_calloc((size_t)layers * CALLS, sizeof *calls);
+    if (!calls)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the times of %d layers", layers);
+    if (trainer_settle(trainer, err))
+        return -1;
+    for (int64_t i = 0; i < steps; i++)
+        for (int op = 0; op < plan->op_count; op++) {
+            const struct executor_mark *mark = &trainer->trace->steps[i].marks[op];
+            const double taken = (double)(mark->end_ns - mark->begin_ns) / (double)NS_PER_S;
+            struct layer_calls *mine = calls_of(calls, &plan->ops[op]);
+            if (!mine)
+                continue;
+            mine->least = !mine->count || taken < mine->least ? taken : mine->least;
+            mine->count += !i;
+        }
+    for (int l = 0; l < layers; l++) {
+        seconds[l] = 0;
+        for (int k = 0; k < CALLS; k++)
+            seconds[l] += calls[l * CALLS + k].least * calls[l * CALLS + k].count;
+    }
     return 0;
 }

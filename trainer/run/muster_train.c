@@ -31,19 +31,50 @@
 
 enum { SUGGESTIONS_SIZE = 1 << 14 }; /* ten of them are shorter */
 
-static int print_plan_of(struct run *run, const char *const *settings, const struct command *command,
-                         int32_t format, struct muster_error *err)
+/* The plan's text, NULL on error. */
+static char *plan_of(const struct run *run, const char *const *settings, int world_size, int32_t format,
+                     struct muster_error *err)
+{
+    const int64_t length = muster_plan_text(run->model, world_size, settings, format, NULL, 0, err);
+    char *text = length < 0 ? NULL : mem_calloc((size_t)length + 1, 1);
+    if (length >= 0 && !text)
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
+    if (text && muster_plan_text(run->model, world_size, settings, format, text, length + 1, err) < 0)
+        mem_free(take_pointer(&text));
+    return text;
+}
+
+/* Sets mesh.cut to the layers of a prediction, and makes the settings anew. */
+static int set_cut(struct run *run, const char *cut, char ***texts, struct muster_error *err)
+{
+    static const char between[] = ", ";
+    for (const char *at = cut, *end; at; at = *end ? end + strlen(between) : NULL) {
+        end = strstr(at, between);
+        end = end ? end : at + strlen(at);
+        char name[256];
+        (void)snprintf(name, sizeof name, "%.*s", (int)(end - at), at); /* a longer one is no layer's */
+        if (run_set(&run->config, "mesh.cut", name, err) < 0)
+            return -1;
+    }
+    train_settings_free(*texts);
+    *texts = train_settings_texts(&run->config, "training");
+    return *texts ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for the settings");
+}
+
+/* With a prediction the plan is of the stages that its times ask for. */
+static int print_plan_of(struct run *run, char ***texts, const struct command *command, int32_t format,
+                         struct muster_error *err)
 {
     const int world_size = command->world_size ? (int)command->world_size : 1;
-    int64_t length = muster_plan_text(run->model, world_size, settings, format, NULL, 0, err);
-    scope_free char *text = length < 0 ? NULL : mem_calloc((size_t)length + 1, 1);
-    if (length >= 0 && !text)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
-    if (length < 0 || muster_plan_text(run->model, world_size, settings, format, text, length + 1, err) < 0)
-        return -1;
     struct muster_prediction prediction = {.size = sizeof prediction};
     scope_buffer out = {0};
-    if (command->predict && muster_plan_predict(run->model, world_size, settings, &prediction, err) < 0)
+    if (command->predict &&
+        (muster_plan_predict(run->model, world_size, (const char *const *)*texts, &prediction, err) < 0 ||
+         (*prediction.cut && set_cut(run, prediction.cut, texts, err) < 0)))
+        return -1;
+    const char *const *settings = (const char *const *)*texts;
+    scope_free char *text = plan_of(run, settings, world_size, format, err);
+    if (!text)
         return -1;
     if (prediction_text(text, command->predict ? &prediction : NULL, world_size, command->json, &out) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
@@ -79,7 +110,7 @@ static int print_one_plan(struct run *run, const struct command *command, struct
                        : !texts    ? error_set(err, MUSTER_E_NOMEM, "no memory for the settings")
                        : command->suggest
                            ? print_suggestions(run, (const char *const *)texts, command, format, err)
-                           : print_plan_of(run, (const char *const *)texts, command, format, err);
+                           : print_plan_of(run, &texts, command, format, err);
     train_settings_free(texts);
     return result;
 }

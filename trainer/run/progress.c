@@ -129,9 +129,14 @@ static void predicted_json(const char *plan, const struct muster_prediction *p, 
     (void)buffer_printf(out,
                         ",\n \"prediction\": {\"step_s\": %.6f, \"compute_s\": %.6f, \"comm_s\": %.6f, "
                         "\"exposed_s\": %.6f,\n  \"measured_s\": %.3f, \"measured_ranks\": %d, "
-                        "\"threads\": %d, \"layer_kinds\": %d}}\n",
+                        "\"threads\": %d, \"layer_kinds\": %d",
                         p->step_s, p->compute_s, p->comm_s, p->exposed_s, p->measured_s, p->ranks, p->threads,
                         p->kinds);
+    if (*p->cut) {
+        (void)buffer_text(out, ", \"cut\": ");
+        (void)buffer_json_string(out, p->cut);
+    }
+    (void)buffer_text(out, "}}\n");
 }
 
 static void predicted_text(const char *plan, const struct muster_prediction *p, int world_size,
@@ -146,6 +151,11 @@ static void predicted_text(const char *plan, const struct muster_prediction *p, 
         "%d kinds of layers, optimizer, passes over memory%s; %d rank%s of %d thread%s at once\n",
         p->measured_s, p->kinds, p->ranks > 1 ? ", collectives in shared memory" : "", p->ranks,
         p->ranks > 1 ? "s" : "", p->threads, p->threads > 1 ? "s" : "");
+    if (*p->cut)
+        (void)buffer_printf(out,
+                            "stages are cut by these times; a run without them cuts by products and bytes: "
+                            "mesh.cut: [%s] keeps this cut\n",
+                            p->cut);
     if (p->ranks < world_size && p->ranks > 1)
         (void)buffer_printf(
             out,

@@ -26,6 +26,7 @@ struct show {
      */
     double epoch_loss, epoch_correct;
     int64_t epoch_steps, epoch_rows;
+    bool cut_shown; /* the cut that the run's own times ask for */
 };
 
 /* As in training.dtype. */
@@ -60,6 +61,45 @@ static void show_short_sequences(const struct run *run)
                most, (long long)c->sequence_length);
 }
 
+/* ---- stages of a pipeline ---- */
+
+enum { CUT_TEXT = 4096 };
+
+static void show_cut(const struct run *run)
+{
+    static const char *const why[] = {[MUSTER_CUT_SET] = "as mesh.cut has it",
+                                      [MUSTER_CUT_KEPT] = "as in the last checkpoint",
+                                      [MUSTER_CUT_MEASURED] =
+                                          "by the times that the last checkpoint's run has "
+                                          "measured",
+                                      [MUSTER_CUT_COUNTED] = "by products and bytes of the layers"};
+    char cut[CUT_TEXT];
+    int32_t by;
+    double gain;
+    if (run->config.mesh_pipeline > 1 &&
+        muster_trainer_cut(run->trainer, &by, &gain, cut, sizeof cut, NULL) > 0)
+        printf("mesh.cut: [%s], %s\n", cut, why[by]);
+}
+
+/* Less than a twentieth may be noise. */
+static void show_better_cut(const struct run *run, struct show *show)
+{
+    char cut[CUT_TEXT];
+    int32_t by;
+    double gain;
+    if (show->cut_shown || muster_trainer_cut(run->trainer, &by, &gain, cut, sizeof cut, NULL) < 0 ||
+        gain < 0)
+        return;
+    show->cut_shown = true;
+    if (gain < 0.05)
+        return;
+    console_line_end();
+    printf("the first steps' times ask for mesh.cut: [%s], whose slowest part takes %.0f%% less; set it, and "
+           "the "
+           "next start goes on with it\n",
+           cut, 100 * gain);
+}
+
 static void begin_epoch(struct show *s)
 {
     s->epoch_loss = s->epoch_correct = 0;
@@ -92,6 +132,8 @@ static int open_show(struct run *run, struct muster_error *err)
            train_config_strategy(c), run->world_size, stages, replicas, (long long)state.threads,
            text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes),
            (long long)state.gathers_in_flight);
+    show_cut(run);
+    show->cut_shown = false;
     const char *passed_over, *device = muster_trainer_device(run->trainer, &passed_over);
     if (passed_over)
         printf("device: %s, as training.device is auto and %s\n", device, passed_over);
@@ -191,6 +233,8 @@ static int step_show(struct run *run, struct run_step *step, struct muster_error
     if (!show)
         return 0;
     show_progress(run, show, step);
+    if (run->config.mesh_pipeline > 1)
+        show_better_cut(run, show);
     if (inputs_classify(run->inputs))
         show_epoch(run, show, &step->result);
     return 0;

@@ -187,6 +187,27 @@ class Mesh(unittest.TestCase):
         self.assertIn("resumed from step", self.run_on(8, mesh, training=training, data=text))
         self.assertEqual((self.base / "killed").read_bytes(), (self.base / "whole").read_bytes())
 
+    def test_stages_are_cut_by_measured_times_and_a_restart_keeps_its_cut(self):
+        cut = "model.layers.0"  # none that products and bytes, or times, ask for
+        training = {"strategy": "NO_SHARD", "evaluate_every": 0, "clip_norm": 0.5}
+        self.run_on(2, {"pipeline": 2, "cut": [cut]}, training=training | {"output": "whole", "output_format": "safetensors"})
+        training |= {"checkpoint_dir": "cut-ck"}
+        self.run_on(2, {"pipeline": 2, "cut": [cut]}, training=training | {"steps": 3})
+        text = self.run_on(2, {"pipeline": 2, "cut": ["auto"]}, training=training | {"output": "kept", "output_format": "safetensors"})
+        self.assertIn(f"mesh.cut: [{cut}], as in the last checkpoint", text)
+        self.assertIn("the first steps' times ask for mesh.cut: [model.layers.", text)
+        self.assertEqual((self.base / "kept").read_bytes(), (self.base / "whole").read_bytes())
+        self.assertIn("mesh.seconds=", (self.base / "cut-ck/step-6/manifest.json").read_text())
+        text = self.run_on(3, {"pipeline": 3}, training=training | {"steps": 8})
+        self.assertRegex(text, r"mesh.cut: \[model.layers.\d, model.layers.\d\], by the times that the last checkpoint's run has measured")
+        self.command(2, {"pipeline": 2}, training=TRAINING)
+        plan = [TRAIN, "run.yaml", "--plan", "--world-size", "2", "--output=json"]
+        counted, measured = (json.loads(subprocess.run(plan + more, capture_output=True, text=True, cwd=self.base, timeout=LIMIT, check=True).stdout)
+                             for more in ([], ["--predict"]))
+        self.assertEqual(measured["prediction"]["layer_kinds"], 3)  # layers of the second stage are no other kinds
+        self.assertEqual(measured["prediction"]["cut"], measured["stages"][1]["first"])
+        self.assertNotIn("prediction", counted)
+
     def test_mistakes_are_named(self):
         for ranks, mesh, says in (
             (3, {"pipeline": 2}, "mesh: pipeline 2 needs a multiple of 2 ranks, and the world has 3: use 2 or 4, or mesh.spare: true (1 rank would wait)"),

@@ -48,6 +48,46 @@ static struct plan_stages_cost run_stages(const struct plan_model *m, const stru
     return cost;
 }
 
+/* The best cut of times against the present one, and a cut as text. */
+static void cuts_are_compared(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(5, 128, 256, 128, 512, 0);
+    const struct plan_options options = plan_world_options(STRATEGY_NO_SHARD, 1, 1, 1);
+    const struct plan_cut even = {.stages = 3, .even = true};
+    const double seconds[] = {9, 1, 1, 1, 1, 1, 6};
+    struct plan_slowest slowest;
+    struct muster_error err = {0};
+    scope_buffer text = {0};
+    assert_int_equal(plan_cut_model(&m->model, &options, &even, &err), 0);
+    assert_int_equal(plan_cut_text(&m->model, &text), 0);
+    assert_string_equal(text.data, "h.1, h.3");
+    assert_int_equal(plan_cut_compare(&m->model, seconds, &slowest, &err), 0);
+    assert_true(slowest.now == 10 && slowest.least == 9);
+    plan_model_destroy(m);
+}
+
+/* Of a plan that has all layers: each call of a step counts. */
+static void layers_have_the_times_of_their_calls(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(2, 64, 128, 64, 64, 0);
+    struct plan_options options = plan_world_options(STRATEGY_NO_SHARD, 1, 1, 1);
+    struct plan_layer_times times[4] = {{1, 2, 8}, {3, 4, 8}, {3, 4, 8}, {5, 6, 8}};
+    const struct plan_rates rates = {.layers = times};
+    double seconds[4];
+    struct muster_error err = {0};
+    struct plan plan;
+    options.shape = (struct shape){1, 64};
+    options.micro_batches = 3;
+    assert_int_equal(plan_build(&m->model, &options, &plan, &err), 0);
+    assert_int_equal(plan_layer_sums(&m->model, &plan, &rates, seconds, &err), 0);
+    for (int l = 0; l < 4; l++)
+        assert_true(fabs(seconds[l] - 3 * (times[l].forward_s + times[l].backward_s)) < 1e-9);
+    plan_free(&plan);
+    plan_model_destroy(m);
+}
+
 static void real_plans_end(void **state)
 {
     (void)state;
@@ -307,6 +347,8 @@ static void a_world_of_any_size_is_proved_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cuts_are_compared),
+        cmocka_unit_test(layers_have_the_times_of_their_calls),
         cmocka_unit_test(real_plans_end),
         cmocka_unit_test(idle_is_that_of_the_formula),
         cmocka_unit_test(planted_errors_are_found),
