@@ -1,14 +1,15 @@
 """A GPT-2 124M optimizer step on one GPU: muster against PyTorch eager and torch.compile, in the same precision.
 
     python3 benchmarks/train_gpu.py --build BUILD_DIR [--rounds N] [--shape SEQUENCESxPOSITIONS] [--precisions fp32,tf32,bf16]
-                                    [--peers eager,compile] [--torch-python PYTHON]
+                                    [--peers eager,compile] [--torch-python PYTHON] [--rehearse]
 
 In every round one step of each, one after the other, on the same weights and batches; medians over the rounds, and the losses are
 compared. Also shown: tokens a second, and the share of the time that the step's matrix products would take at the rate of large
 products (8192 x 8192 x 8192, by PyTorch) in that precision. muster computes in fp32 and, by tensor cores, in tf32; PyTorch's
 time in bf16 (autocast) is shown too. Needs the module (MUSTER_CUDA_MODULE, or ./dev build cuda), cuBLASLt on the loader's path or
 in .cuda/lib (cmake/cuda_headers.sh .cuda --libraries), and for the peers an interpreter whose PyTorch has CUDA; where there is no GPU
-it ends with a line."""
+it ends with a line. --rehearse goes through the same on the fakes, of a small model, whose sizes MUSTER_BENCH_GPT2 has ("layers channels
+heads vocabulary"), and with PyTorch on the CPU: nothing that it prints is a speed."""
 
 import argparse
 import os
@@ -21,12 +22,12 @@ import sys
 import tempfile
 
 from support import results, torch_peer
+from support.gpt2_sizes import CHANNELS, HEADS, LAYERS, VOCAB
 from train_cpu import RESULT_NAMES, Server, loss_difference
 
 RUN = results.Run("train_gpu")
 
 HERE = pathlib.Path(__file__).resolve().parent
-LAYERS, CHANNELS, VOCAB = 12, 768, 50257
 MATRICES = LAYERS * 12 * CHANNELS * CHANNELS + VOCAB * CHANNELS
 # Relative, over the rounds of a benchmark; tf32 and bf16 round the factors of products.
 LOSS_BOUND = {"fp32": 1e-4, "tf32": 1e-3, "bf16": 1e-2}
@@ -39,6 +40,7 @@ def arguments():
     parser.add_argument("--shape", default="8x1024", help="SEQUENCESxPOSITIONS of a step; %(default)s")
     parser.add_argument("--precisions", default="fp32,tf32,bf16", help="some of them; %(default)s")
     parser.add_argument("--peers", default="eager,compile", help="some of them, or none; %(default)s")
+    parser.add_argument("--rehearse", action="store_true", help="on the fakes; measures nothing")
     torch_peer.add_argument(parser)
     results.add_argument(parser)
     return parser.parse_args()
@@ -55,7 +57,7 @@ def environment():
 
 def peers_of(options):
     """The kinds that there are; without a PyTorch with CUDA none, and a line."""
-    program = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+    program = "import torch" if options.rehearse else "import sys, torch; sys.exit(not torch.cuda.is_available())"
     wanted = [name for name in options.peers.split(",") if name and name != "none"]
     if wanted and subprocess.run([options.torch_python, "-c", program], capture_output=True).returncode != 0:
         print(f"torch: {options.torch_python} has none with CUDA; --torch-python names another interpreter")
@@ -73,6 +75,7 @@ def measure(options, peers, precision, folder):
     sequences, positions = options.shape.split("x")
     program, weights = pathlib.Path(options.build).resolve() / "benchmarks" / "train_step", folder / "weights.safetensors"
     ours = [program, "--batch", sequences, "--positions", positions, "--device", "cuda"]
+    ours += ["--layers", str(LAYERS), "--channels", str(CHANNELS), "--heads", str(HEADS), "--vocab", str(VOCAB)]
     servers, variables = [], environment()
     if precision != "bf16":
         for name, graphs in ("muster", 0), ("muster, graphs", 1):
@@ -82,7 +85,7 @@ def measure(options, peers, precision, folder):
         maker = Server("muster", [*ours, "--weights", weights], variables)
         maker.close()
     for kind in peers:
-        command = [options.torch_python, HERE / "support" / "gpt2_torch.py", weights, sequences, positions, 8, kind, "cuda", precision]
+        command = [options.torch_python, HERE / "support" / "gpt2_torch.py", weights, sequences, positions, 8, kind, "cpu" if options.rehearse else "cuda", precision]
         servers.append(Server(f"torch {kind}", command, dict(os.environ)))
     for _ in range(options.rounds + 2):  # two to warm up: kernels are loaded, layers recorded, code compiled
         for server in servers:
@@ -111,16 +114,24 @@ def report(options, precision, servers):
         share = f"  products' share {least / step:4.0%}" if rate else ""
         ratio = statistics.median(taken[0] / own[0] for taken, own in zip(server.times[2:], first.times[2:]))
         print(
-            f"  {server.name:16} {step:8.2f} ms ({min(times):.2f} to {max(times):.2f})  {1e3 * tokens / step:8.0f} tokens/s"
+            f"  {precision:4} {server.name:16} {step:8.2f} ms ({min(times):.2f} to {max(times):.2f})  {1e3 * tokens / step:8.0f} tokens/s"
             f"{share}  / {first.name} = {ratio:.2f}; first step {server.times[0][0] / 1e3:.1f} s;"
             f" losses differ by {loss_difference(first, server, LOSS_BOUND[precision]):.1e}"
         )
 
 
+def gpu():
+    """The name of the first one, as nvidia-smi has it."""
+    done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True)
+    return done.stdout.splitlines()[0] if done.stdout else "unknown"
+
+
 def main():
     options = arguments()
-    if not shutil.which("nvidia-smi"):
-        sys.exit("train_gpu.py: there is no GPU here (no nvidia-smi): nothing to measure")
+    if not options.rehearse:
+        if not shutil.which("nvidia-smi"):
+            sys.exit("train_gpu.py: there is no GPU here (no nvidia-smi): nothing to measure")
+        RUN.about["processor"] = f"one {gpu()}, {RUN.about['cores']} cores of {RUN.about['processor']}"
     print(f"GPT-2 124M, {options.shape} tokens a step, median of {options.rounds} rounds")
     peers = peers_of(options)
     with tempfile.TemporaryDirectory() as folder:

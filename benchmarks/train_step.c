@@ -1,8 +1,9 @@
 /* train_step - steps of GPT-2 124M; on the CPU in turns with its own matrix products alone, in one process.
  *
- *     train_step [--batch 4] [--positions 64] [--threads 2] [--layers 12] [--weights PATH]
- *                [--device cpu|cuda] [--matmul fp32|openblas|onednn|tf32|bf16] [--graphs 0|1] [--recompute
- * 0|1]
+ *     train_step [--batch 4] [--positions 64] [--threads 2] [--layers 12] [--channels 768] [--heads 12]
+ *                [--vocab 50257] [--weights PATH] [--device cpu|cuda]
+ *                [--matmul fp32|openblas|onednn|tf32|bf16] [--graphs 0|1] [--recompute 0|1]
+ *                [--head plain|chunks|padded] [--memory 0|1]
  *
  * Writes its initial parameters to PATH, if there is one, prints a line about the code that it uses, then
  * reads lines from stdin and answers each with "STEP_NS PRODUCTS_NS LOSS": first a whole optimizer step of
@@ -10,6 +11,12 @@
  * shapes in the same order on the same thread, every layer with weights, inputs and outputs of its own, so
  * that nothing is warmer than in the step. On a GPU products are not measured, PRODUCTS_NS is 0. At end of
  * file it ends. train_cpu.py and train_gpu.py take the medians.
+ *
+ * --head, on a GPU: how the products of the head are cut. padded: rows of logits with a multiple of 32
+ * elements, in chunks of the device's size, as muster-train has it. chunks: rows of the vocabulary's length.
+ * plain: also in chunks of 64 MiB.
+ * --memory 1, on a GPU: the last line is "memory PLANNED KEPT USED", in bytes of the device: of the plan's
+ * arenas, allowed for libraries, and taken by the process since the trainer was made.
  * MUSTER_BENCH_CLOCK=processor: both are the process's processor time. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,10 +33,11 @@
 #include "runtime/train/trainer.h"
 
 struct settings {
-    int batch, positions, threads, layers, graphs, recompute;
+    int batch, positions, threads, layers, channels, heads, vocab, graphs, recompute, memory;
     const char *weights; /* NULL: not written */
     const char *device;  /* "cpu", "cuda" */
     const char *matmul;  /* "fp32", "tf32"; on CPUs "openblas", "onednn" (fp32 by these alone) and "bf16" */
+    const char *head;    /* "plain", "chunks", "padded" */
 };
 
 /* One product's arrays: in (N,C), weight (OC,C), out (N,OC) and the three gradients in their places. */
@@ -147,6 +155,34 @@ static bool on_cpu(const struct settings *s)
     return !strcmp(s->device, "cpu");
 }
 
+/* A device like another one, with its kernels' head cut in another way; one a process. */
+static struct {
+    struct device_ops ops;
+    const struct device_ops *real;
+    struct kernels kernels;
+    bool plain;
+} cut;
+
+static const struct kernels *cut_kernels(struct device *device)
+{
+    cut.kernels = *cut.real->kernels(device);
+    cut.kernels.row_multiple = 1;
+    if (cut.plain)
+        cut.kernels.chunk_bytes = 64 << 20;
+    return &cut.kernels;
+}
+
+static const struct device_ops *cut_device(const struct device_ops *real, const char *head)
+{
+    if (!strcmp(head, "padded"))
+        return real;
+    cut.real = real;
+    cut.ops = *real;
+    cut.ops.kernels = cut_kernels;
+    cut.plain = !strcmp(head, "plain");
+    return &cut.ops;
+}
+
 static struct trainer *make_trainer(const struct model *model, const struct settings *s,
                                     struct muster_error *err)
 {
@@ -161,7 +197,7 @@ static struct trainer *make_trainer(const struct model *model, const struct sett
                  .clip = true,
                  .train = true,
                  .recompute = {.kind = s->recompute ? RECOMPUTE_ALL : RECOMPUTE_NONE}},
-        .device = chosen.ops,
+        .device = cut_device(chosen.ops, s->head),
         .tf32 = !strcmp(s->matmul, "tf32"),
         .products = !strcmp(s->matmul, "bf16")       ? KERNELS_BF16
                     : !strcmp(s->matmul, "onednn")   ? KERNELS_ONEDNN
@@ -217,10 +253,55 @@ static int rounds(struct trainer *trainer, struct products *products, int vocab,
     return 0;
 }
 
+/* The device's memory, seen through a device of its own. */
+struct look {
+    const struct device_ops *ops;
+    struct device *device; /* NULL: memory is not asked for */
+    int64_t before;
+};
+
+static int look_begin(struct look *look, const struct settings *s, struct muster_error *err)
+{
+    struct device_chosen chosen;
+    if (!s->memory)
+        return 0;
+    if (device_choose(DEVICE_CUDA, &chosen, err))
+        return -1;
+    look->ops = chosen.ops;
+    look->device = look->ops->open(0, 1, err);
+    look->before = look->device ? look->ops->memory_available(look->device) : 0;
+    return look->device ? 0 : -1;
+}
+
+static void look_end(struct look *look)
+{
+    if (look->device)
+        look->ops->close(look->device);
+}
+
+static int look_print(const struct look *look, struct trainer *trainer, struct muster_error *err)
+{
+    if (!look->device)
+        return 0;
+    const int64_t *arenas = trainer_plan(trainer)->arena_bytes;
+    const int64_t kept = look->ops->memory_kept ? look->ops->memory_kept(look->device, false) : 0;
+    const int64_t used = look->before - look->ops->memory_available(look->device);
+    return printf("memory %lld %lld %lld\n", (long long)(arenas[MEMORY_DEVICE] + arenas[MEMORY_COMM]),
+                  (long long)kept, (long long)used) < 0
+               ? error_errno(err, "standard output")
+               : 0;
+}
+
 static int run(const struct settings *s, struct muster_error *err)
 {
-    const struct gpt2_config config = {
-        .layers = s->layers, .channels = 768, .heads = 12, .vocab = 50257, .max_positions = 1024};
+    const struct gpt2_config config = {.layers = s->layers,
+                                       .channels = s->channels,
+                                       .heads = s->heads,
+                                       .vocab = s->vocab,
+                                       .max_positions = 1024};
+    __attribute__((cleanup(look_end))) struct look look = {0};
+    if (look_begin(&look, s, err))
+        return -1;
     GUARD(guard_model) struct model *model = gpt2_create(&config, err);
     GUARD(guard_trainer) struct trainer *trainer = model ? make_trainer(model, s, err) : NULL;
     if (!trainer || (s->weights && files_save(trainer, s->weights, err)))
@@ -234,7 +315,7 @@ static int run(const struct settings *s, struct muster_error *err)
                      ? error_set(err, MUSTER_E_NOMEM, "no memory for the products' arrays")
                      : rounds(trainer, &products, config.vocab, err);
     products_free(&products);
-    return failed;
+    return failed ? failed : look_print(&look, trainer, err);
 }
 
 static int read_settings(int argc, char **argv, struct settings *s)
@@ -243,10 +324,13 @@ static int read_settings(int argc, char **argv, struct settings *s)
         const char *name;
         int *value;
     } flags[] = {{"--batch", &s->batch},   {"--positions", &s->positions}, {"--threads", &s->threads},
-                 {"--layers", &s->layers}, {"--graphs", &s->graphs},       {"--recompute", &s->recompute}};
+                 {"--layers", &s->layers}, {"--graphs", &s->graphs},       {"--recompute", &s->recompute},
+                 {"--vocab", &s->vocab},   {"--channels", &s->channels},   {"--heads", &s->heads},
+                 {"--memory", &s->memory}};
     const struct {
         const char *name, **value;
-    } words[] = {{"--weights", &s->weights}, {"--device", &s->device}, {"--matmul", &s->matmul}};
+    } words[] = {
+        {"--weights", &s->weights}, {"--device", &s->device}, {"--matmul", &s->matmul}, {"--head", &s->head}};
     const size_t flag_count = sizeof flags / sizeof *flags, word_count = sizeof words / sizeof *words;
     for (int i = 1; i < argc; i += 2) {
         int64_t value;
@@ -259,25 +343,38 @@ static int read_settings(int argc, char **argv, struct settings *s)
             return -1;
         if (word < word_count)
             *words[word].value = argv[i + 1];
-        else if (text_int64(argv[i + 1], &value) && value >= 0 && value <= 4096)
+        else if (text_int64(argv[i + 1], &value) && value >= 0 && value <= 1 << 20)
             *flags[flag].value = (int)value;
         else
             return -1;
     }
-    return s->batch && s->positions && s->threads && s->layers ? 0 : -1;
+    const bool known = !strcmp(s->head, "plain") || !strcmp(s->head, "chunks") || !strcmp(s->head, "padded");
+    const bool gpus_own = strcmp(s->head, "padded") || s->memory;
+    return s->batch && s->positions && s->threads && s->layers && s->channels && s->heads && s->vocab &&
+                   known && (!gpus_own || !on_cpu(s))
+               ? 0
+               : -1;
 }
 
 int main(int argc, char **argv)
 {
-    struct settings s = {
-        .batch = 4, .positions = 64, .threads = 2, .layers = 12, .device = "cpu", .matmul = "fp32"};
+    struct settings s = {.batch = 4,
+                         .positions = 64,
+                         .threads = 2,
+                         .layers = 12,
+                         .channels = 768,
+                         .heads = 12,
+                         .vocab = 50257,
+                         .device = "cpu",
+                         .matmul = "fp32",
+                         .head = "padded"};
     struct muster_error err = {0};
     if (read_settings(argc, argv, &s)) {
         fprintf(stderr,
-                "usage: train_step [--batch N] [--positions N] [--threads N] [--layers N] [--weights PATH]"
-                " [--device cpu|cuda] [--matmul fp32|openblas|onednn|tf32|bf16] [--graphs 0|1] [--recompute "
-                "0|1] < "
-                "lines\n");
+                "usage: train_step [--batch N] [--positions N] [--threads N] [--layers N] [--channels N] "
+                "[--heads N]"
+                " [--vocab N] [--weights PATH] [--device cpu|cuda] [--matmul fp32|openblas|onednn|tf32|bf16]"
+                " [--graphs 0|1] [--recompute 0|1] [--head plain|chunks|padded] [--memory 0|1] < lines\n");
         return 2;
     }
     if (run(&s, &err)) {

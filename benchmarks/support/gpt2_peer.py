@@ -7,8 +7,8 @@ import sys
 import time
 
 import numpy
+from gpt2_sizes import CHANNELS, HEADS, LAYERS, POSITIONS, VOCAB  # noqa: F401: for the peers
 
-LAYERS, CHANNELS, HEADS, VOCAB, POSITIONS = 12, 768, 12, 50257, 1024
 RATE, BETAS, EPSILON, DECAY, CLIP = 1e-4, (0.9, 0.95), 1e-8, 0.1, 1.0
 
 

@@ -18,16 +18,16 @@
  * two patterns of names,
  * "-" for none: frozen, not decayed; then the dtypes that parameters and gradients move in (f32, bf16, f16)
  * and the loss scale with f16 (0: dynamic); and a line of a pipeline, or nothing: stages of `ranks` ranks
- * each, parts of a stage, schedule. dtype is f32 (the fast kernels), bf16 (the same with products of bf16) or
- * f64 (the reference). FOLDER/params: every parameter in the model's order, of the dtype. FOLDER/tokens and
- * FOLDER/targets: (steps, samples, T) i32, of simple_cnn and resnet pictures, f32, and labels; of the models
- * of texts also FOLDER/lengths, (steps, samples) as their targets, and FOLDER/types where tokens have types;
- * with FOLDER/positions, (steps, samples, T) i32, documents lie in rows (model_pack); ranks (threads of this
- * process) and micro-batches share the samples of a step. Written by rank 0: FOLDER/grads (the first step's,
- * same order), FOLDER/losses (f64, one a step), FOLDER/norms (f64), FOLDER/evaluated (f64: the loss of the
- * first step's first micro-batch of rank 0 after the training), FOLDER/names (a line a parameter: name,
- * elements), FOLDER/trained; of classifiers FOLDER/logits before the training, (samples, classes) of the
- * kernels' dtype, of rank 0's first micro-batch. */
+ * each, parts of a stage, schedule. dtype is f32 (the fast kernels), bf16 (the same with products of bf16),
+ * f64 (the reference), cuda or tf32 (a GPU's). FOLDER/params: every parameter in the model's order, of the
+ * dtype. FOLDER/tokens and FOLDER/targets: (steps, samples, T) i32, of simple_cnn and resnet pictures, f32,
+ * and labels; of the models of texts also FOLDER/lengths, (steps, samples) as their targets, and FOLDER/types
+ * where tokens have types; with FOLDER/positions, (steps, samples, T) i32, documents lie in rows
+ * (model_pack); ranks (threads of this process) and micro-batches share the samples of a step. Written by
+ * rank 0: FOLDER/grads (the first step's, same order), FOLDER/losses (f64, one a step), FOLDER/norms (f64),
+ * FOLDER/evaluated (f64: the loss of the first step's first micro-batch of rank 0 after the training),
+ * FOLDER/names (a line a parameter: name, elements), FOLDER/trained; of classifiers FOLDER/logits before the
+ * training, (samples, classes) of the kernels' dtype, of rank 0's first micro-batch. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,6 +36,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "rendezvous/store/kv_memory.h"
+#include "runtime/device/device_module.h"
 #include "runtime/files/files.h"
 #include "runtime/model/architectures.h"
 #include "runtime/model/param_patterns.h"
@@ -194,6 +195,7 @@ struct run {
     struct kv_store store;
     const struct model *model;
     const struct kernels *kernels;
+    const struct device_ops *device; /* NULL: the CPU */
     char *params, *grads;
     char *input[BATCH_INPUTS], *logits; /* logits NULL: of no classifier */
     double *losses, *norms, evaluated;
@@ -390,7 +392,9 @@ static int rank_body(int rank, int ranks, void *context)
         .local_rank = rank,
         .local_world_size = ranks,
         .threads = 1,
-        .kernels = run->kernels,
+        .kernels = run->device ? NULL : run->kernels,
+        .device = run->device,
+        .tf32 = !strcmp(s->dtype, "tf32"),
         .store = ranks > 1 ? &run->store : NULL,
         .timeout_ns = 60 * NS_PER_S,
         .loss_scale = s->loss_scale,
@@ -465,6 +469,23 @@ static int read_inputs(const char *folder, struct run *run, struct muster_error 
     return 0;
 }
 
+static int choose_kernels(struct run *run, struct muster_error *err)
+{
+    const char *dtype = run->s.dtype;
+    if (!strcmp(dtype, "cuda") || !strcmp(dtype, "tf32")) {
+        struct device_chosen chosen;
+        if (device_choose(DEVICE_CUDA, &chosen, err))
+            return -1;
+        run->device = chosen.ops;
+        run->kernels = chosen.ops->kernels(NULL);
+        return 0;
+    }
+    run->kernels = !strcmp(dtype, "f64")    ? kernels_ref_f64()
+                   : !strcmp(dtype, "bf16") ? kernels_cpu_by(KERNELS_BF16, err)
+                                            : kernels_cpu((unsigned)-1);
+    return run->kernels ? 0 : -1;
+}
+
 static int run_folder(const char *folder, struct muster_error *err)
 {
     struct run run = {0};
@@ -484,10 +505,7 @@ static int run_folder(const char *folder, struct muster_error *err)
         plan_cut_model(model, NULL, &cut, err) < 0)
         return -1;
     run.model = model;
-    run.kernels = !strcmp(s->dtype, "f64")    ? kernels_ref_f64()
-                  : !strcmp(s->dtype, "bf16") ? kernels_cpu_by(KERNELS_BF16, err)
-                                              : kernels_cpu((unsigned)-1);
-    if (!run.kernels)
+    if (choose_kernels(&run, err))
         return -1;
     size_t bytes = (size_t)model_values(model) * (size_t)dtype_size(run.kernels->dtype);
     size_t steps = (size_t)s->steps;
