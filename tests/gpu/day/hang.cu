@@ -1,6 +1,6 @@
-// hang.cu - loaded before cudart into a program whose GPU is to hang: the HANG_AT-th launch of a kernel (from
-// 1) is preceded, on its stream, by a kernel that does nothing for HANG_SECONDS. A GPU cannot be told to stop
-// a kernel, so that one without an end would outlive the test.
+/* hang.cu - loaded before cudart into a program whose GPU is to hang: the HANG_AT-th launch of a kernel
+ * (from 1) is preceded, on its stream, by a kernel that does nothing for HANG_SECONDS. A GPU cannot be told
+ * to stop a kernel: a kernel without an end would outlive the test. */
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static int setting(const char *name, int otherwise)
     return value ? atoi(value) : otherwise;
 }
 
-// Before every launch. The hanging kernel is launched by the same way, but once.
+/* Before every launch. The hanging kernel is launched in the same way, but once. */
 static void before_launch(cudaStream_t stream)
 {
     static std::atomic<int> launches{0};
@@ -37,7 +37,7 @@ static void before_launch(cudaStream_t stream)
                   cudaGetErrorName(cudaPeekAtLastError()));
 }
 
-// What nvcc 13 makes of <<<>>>.
+/* The call that nvcc 13 makes of <<<>>>. */
 extern "C" cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void **arguments,
                                           size_t shared, cudaStream_t stream)
 {
