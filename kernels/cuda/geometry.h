@@ -27,7 +27,7 @@ enum {
     CUDA_ATTENTION_THREADS = 128,
     CUDA_ATTENTION_TENSOR_ROWS = 64, /* queries, or keys, of a block of attention by tensor cores */
     CUDA_ATTENTION_TENSOR_THREADS = 128,
-    CUDA_ATTENTION_TENSOR_HEAD = 64 /* columns of the widest head that it takes */
+    CUDA_ATTENTION_TENSOR_HEAD = 128 /* columns of the widest head that it takes */
 };
 
 #ifdef __CUDACC__

@@ -28,6 +28,20 @@
     } while (0)
 #endif
 
+/* The same for a kernel that wants more than 48 KiB of dynamic shared memory: it is allowed them first. At
+ * most 99 KiB (64 on sm_75). */
+#ifndef CUDA_EMULATED
+#define CUDA_ALLOW_SHARED(kernel, bytes)                                                                     \
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(bytes))
+#else
+#define CUDA_ALLOW_SHARED(kernel, bytes) emu_allow_shared(bytes)
+#endif
+#define CUDA_LAUNCH_LARGE(operation, err, kernel, grid, block, shared, stream, ...)                          \
+    do {                                                                                                     \
+        CUDA_CHECK(operation, CUDA_ALLOW_SHARED(kernel, shared), err);                                       \
+        CUDA_LAUNCH(operation, err, kernel, grid, block, shared, stream, __VA_ARGS__);                       \
+    } while (0)
+
 /* In a kernel: `name` is a pointer to the launch's dynamic shared memory, aligned to 16 bytes. */
 #ifndef CUDA_EMULATED
 #define CUDA_DYNAMIC_SHARED(type, name)                                                                      \

@@ -56,7 +56,7 @@ extern "C" {
 #include "kernels/operations.inc"
 
 /* The same by tensor cores, whose products round both factors to tf32 (10 bits of mantissa) and add in float;
- * heads wider than 64, and attention with a cap or with a window on both sides, are computed as above. Needs
+ * heads wider than 128, and attention with a cap or with a window on both sides, are computed as above. Needs
  * sm_80. */
 extern __typeof__(cuda_attention_forward) cuda_attention_forward_tf32;
 extern __typeof__(cuda_attention_backward) cuda_attention_backward_tf32;

@@ -477,8 +477,8 @@ static void the_nth_call_of_any_function_is_refused(void **state)
 static void the_table_of_calls_is_whole(void **state)
 {
     /* no work, or what nvcc's own code calls (gpu_shipped_module) */
-    static const char *const others[] = {"cudaGetLastError", "cudaPeekAtLastError", "cudaGetErrorName",
-                                         "cudaGetErrorString", "cudaLaunchKernel"};
+    static const char *const others[] = {"cudaGetLastError",   "cudaPeekAtLastError", "cudaGetErrorName",
+                                         "cudaGetErrorString", "cudaLaunchKernel",    "cudaFuncSetAttribute"};
     Dl_info info;
     char command[4200], name[128];
     int functions = 0;

@@ -17,6 +17,7 @@
 struct registered_kernel {
     std::string name;
     int launches = 0;
+    size_t allowed = 48 * 1024; /* bytes of dynamic shared memory */
 };
 
 struct launch_configuration {
@@ -65,7 +66,7 @@ extern "C" void __cudaRegisterFunction(void **binary, const char *host, char *, 
     struct fake_locked locked;
     if (!binary || !host || !name || !*name)
         broken("__cudaRegisterFunction: a kernel without a binary, address or name");
-    if (!kernels().insert({host, {name, 0}}).second)
+    if (!kernels().insert({host, {name}}).second)
         broken("__cudaRegisterFunction: two kernels of one address");
 }
 
@@ -98,11 +99,11 @@ extern "C" cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_
 }
 
 /* What all of compute capabilities 7.5 to 9.0 refuse. */
-static bool is_refused(dim3 grid, dim3 block, size_t shared)
+static bool is_refused(dim3 grid, dim3 block, size_t shared, size_t allowed)
 {
     const uint64_t threads = (uint64_t)block.x * block.y * block.z;
     return !grid.x || !grid.y || !grid.z || grid.x > 2147483647u || grid.y > 65535 || grid.z > 65535 ||
-           threads == 0 || threads > 1024 || block.z > 64 || shared > 48 * 1024;
+           threads == 0 || threads > 1024 || block.z > 64 || shared > allowed;
 }
 
 static void nothing(void *) {}
@@ -113,13 +114,27 @@ extern "C" cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 b
     struct registered_kernel *registered = (struct registered_kernel *)kernel;
     if (!registered || !arguments)
         return fake_cudart_fail(cudaErrorInvalidDeviceFunction);
-    if (is_refused(grid, block, shared))
+    if (is_refused(grid, block, shared, registered->allowed))
         return fake_cudart_fail(cudaErrorInvalidConfiguration);
     {
         struct fake_locked locked;
         registered->launches++;
     }
     return fake_cudart_enqueue(stream, registered->name.c_str(), nothing, nullptr, nullptr);
+}
+
+/* A kernel is allowed more shared memory: up to what all from sm_80 on have. */
+extern "C" cudaError_t cudaFuncSetAttribute(const void *host, enum cudaFuncAttribute attribute, int value)
+{
+    cudaKernel_t kernel;
+    const cudaError_t error = __cudaGetKernel(&kernel, host);
+    if (error != cudaSuccess)
+        return fake_cudart_fail(error);
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > 99 * 1024)
+        return fake_cudart_fail(cudaErrorInvalidValue);
+    struct fake_locked locked;
+    ((struct registered_kernel *)kernel)->allowed = (size_t)value > 48 * 1024 ? (size_t)value : 48 * 1024;
+    return cudaSuccess;
 }
 
 extern "C" cudaError_t cudaLaunchKernel(const void *host, dim3 grid, dim3 block, void **arguments,

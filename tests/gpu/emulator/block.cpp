@@ -41,7 +41,7 @@ struct worker {
     std::vector<struct fiber *> fibers; /* all of them; not for the thread sanitizer, those that are free */
     std::vector<struct thread> threads;
     std::vector<std::array<uint64_t, WARP>> payloads; /* a meeting's, by its first lane */
-    std::vector<unsigned> turns; /* the order of this round */
+    std::vector<unsigned> turns;                      /* the order of this round */
     struct emu_launch_call *call;
     struct thread *now;
     uint64_t random;
@@ -61,7 +61,9 @@ __thread struct emu_thread *emu_now;
 static __thread struct worker *worker; /* this thread's: a launch asks for it very often */
 
 #ifdef EMU_TSAN
-enum { OWN_FIBERS = true }; /* to the thread sanitizer, what one fiber does is in order: no two threads share one */
+enum {
+    OWN_FIBERS = true
+}; /* to the thread sanitizer, what one fiber does is in order: no two threads share one */
 static struct worker *its_worker()
 {
     static thread_local struct worker owner; /* which frees it when the stream's thread ends */
@@ -152,6 +154,11 @@ const uint64_t *emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, co
     fiber_leave(false);
     fiber_acquire(order);
     return me->got;
+}
+
+void emu_misaligned(const void *row, const char *file, int line)
+{
+    die("%s:%d: a row of a matrix begins at %p, no multiple of 16 bytes", file, line, row);
 }
 
 /* ---- who may go on ---- */

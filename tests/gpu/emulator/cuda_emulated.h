@@ -21,7 +21,7 @@ struct emu_thread {
     uint3 thread, block;
     dim3 block_dim, grid_dim;
     int lane;
-    float factors[2][6]; /* for a product of matrices, for the warp's other lanes: in turns, since some of
+    uint32_t factors[2][6]; /* for a product of matrices, for the warp's other lanes: in turns, since some of
                             them may read the last one's when this lane is at its next */
     unsigned products;
 };
@@ -36,6 +36,8 @@ const uint64_t *emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, co
 int emu_block(int value, const char *file, int line);
 /* The launch's dynamic shared memory. */
 void *emu_dynamic_shared(void);
+/* cudaFuncSetAttribute(cudaFuncAttributeMaxDynamicSharedMemorySize) for this thread's next launch. */
+cudaError_t emu_allow_shared(size_t bytes);
 /* A grid's limit, or that of EMU_GRID_LIMIT where it is lower; INT32_MAX is none. */
 int64_t emu_grid_limit(int64_t limit);
 /* The function of each thread of a grid. (Not std::function: its header took half of the time of compiling a
@@ -142,31 +144,88 @@ static inline float emu_tf32(float x)
     return x;
 }
 
+static inline uint32_t __float_as_uint(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static inline float __uint_as_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* lanes: the words of both factors of every lane of the warp. */
+static inline void emu_factors(const uint32_t *lanes[32], const uint32_t left[4], uint32_t right0,
+                               uint32_t right1, const char *file, int line)
+{
+    const uint32_t words[6] = {left[0], left[1], left[2], left[3], right0, right1};
+    uint32_t *mine = emu_now->factors[emu_now->products++ % 2];
+    memcpy(mine, words, sizeof words);
+    const uint64_t *all = emu_warp(EMU_SHUFFLE, 0xffffffffu, (uint64_t)(uintptr_t)mine, file, line);
+    memcpy(lanes, all, 32 * sizeof *lanes);
+}
+
 /* mma.sync.m16n8k8 of tf32: of both factors the lower 13 bits are not looked at, so that a factor that was
  * not rounded is cut. The GPU's order of additions is not known; here it is that of the inner index. */
-static inline void emu_multiply_tf32(float sum[4], const float left[4], float right0, float right1,
+static inline void emu_multiply_tf32(float sum[4], const uint32_t left[4], uint32_t right0, uint32_t right1,
                                      const char *file, int line)
 {
-    const float factors[6] = {left[0], left[1], left[2], left[3], right0, right1};
-    float *mine = emu_now->factors[emu_now->products++ % 2];
-    for (int i = 0; i < 6; i++) {
-        uint32_t bits;
-        memcpy(&bits, &factors[i], sizeof bits);
-        bits &= ~0x1fffu;
-        memcpy(&mine[i], &bits, sizeof bits);
-    }
-    const uint64_t *all = emu_warp(EMU_SHUFFLE, 0xffffffffu, (uint64_t)(uintptr_t)mine, file, line);
-    const float *lanes[32];
-    memcpy(lanes, all, sizeof lanes);
+    const uint32_t *lanes[32];
+    emu_factors(lanes, left, right0, right1, file, line);
     const int g = emu_now->lane / 4, t = emu_now->lane % 4;
     for (int k = 0; k < 8; k++) { /* left (16,8): rows g and g + 8; right (8,8): columns 2t and 2t + 1 */
-        const float *row = lanes[4 * g + k % 4] + k / 4 * 2;
-        const float *column0 = lanes[8 * t + k % 4] + 4 + k / 4,
-                    *column1 = lanes[8 * t + 4 + k % 4] + 4 + k / 4;
-        sum[0] += row[0] * *column0;
-        sum[1] += row[0] * *column1;
-        sum[2] += row[1] * *column0;
-        sum[3] += row[1] * *column1;
+        const uint32_t *row = lanes[4 * g + k % 4] + k / 4 * 2;
+        const uint32_t *column0 = lanes[8 * t + k % 4] + 4 + k / 4,
+                       *column1 = lanes[8 * t + 4 + k % 4] + 4 + k / 4;
+        for (int i = 0; i < 4; i++)
+            sum[i] += __uint_as_float(row[i / 2] & ~0x1fffu) *
+                      __uint_as_float((i % 2 ? *column1 : *column0) & ~0x1fffu);
+    }
+}
+
+/* mma.sync.m16n8k16 of bf16 or f16: a word is two values, the first in its low half. */
+template <typename V>
+static inline void emu_multiply_16(float sum[4], const uint32_t left[4], uint32_t right0, uint32_t right1,
+                                   const char *file, int line)
+{
+    const uint32_t *lanes[32];
+    emu_factors(lanes, left, right0, right1, file, line);
+    const int g = emu_now->lane / 4, t = emu_now->lane % 4;
+    for (int k = 0; k < 16;
+         k++) { /* rows g and g + 8 of left (16,16), columns 2t and 2t + 1 of right (16,8) */
+        const uint32_t *row = lanes[4 * g + k % 8 / 2] + k / 8 * 2;
+        const uint32_t *column0 = lanes[8 * t + k % 8 / 2] + 4 + k / 8,
+                       *column1 = lanes[8 * t + 4 + k % 8 / 2] + 4 + k / 8;
+        const uint32_t words[4] = {row[0], row[1], *column0, *column1};
+        float values[4];
+        for (int i = 0; i < 4; i++) {
+            const uint16_t bits = (uint16_t)(words[i] >> k % 2 * 16);
+            V value;
+            memcpy((void *)&value, &bits, sizeof value);
+            values[i] = (float)value;
+        }
+        for (int i = 0; i < 4; i++)
+            sum[i] += values[i / 2] * values[2 + i % 2];
+    }
+}
+
+void emu_misaligned(const void *row, const char *file, int line);
+
+/* ldmatrix.sync.x4 of 16-bit elements. */
+static inline void emu_matrices(uint32_t to[4], const void *row, bool transposed, const char *file, int line)
+{
+    if ((uintptr_t)row % 16 != 0)
+        emu_misaligned(row, file, line);
+    const uint64_t *all = emu_warp(EMU_SHUFFLE, 0xffffffffu, (uint64_t)(uintptr_t)row, file, line);
+    const int g = emu_now->lane / 4, t = emu_now->lane % 4;
+    for (int j = 0; j < 4; j++) {
+        const uint16_t *first = (const uint16_t *)(uintptr_t)all[8 * j + (transposed ? 2 * t : g)];
+        const uint16_t *second = (const uint16_t *)(uintptr_t)all[8 * j + (transposed ? 2 * t + 1 : g)];
+        to[j] = transposed ? first[g] | (uint32_t)second[g] << 16
+                           : first[2 * t] | (uint32_t)second[2 * t + 1] << 16;
     }
 }
 

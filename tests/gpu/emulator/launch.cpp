@@ -40,12 +40,24 @@ int64_t emu_grid_limit(int64_t limit)
     return lower && limit < INT32_MAX && atoll(lower) < limit ? atoll(lower) : limit;
 }
 
+static thread_local size_t allowed_shared;
+
+cudaError_t emu_allow_shared(size_t bytes)
+{
+    if (bytes > EMU_SHARED_ALLOWED)
+        return fake_cudart_fail(cudaErrorInvalidValue);
+    allowed_shared = bytes;
+    return cudaSuccess;
+}
+
 /* Limits that all of compute capabilities 7.5 to 9.0 share. */
 static bool refused(dim3 grid, dim3 block, size_t shared)
 {
     uint64_t threads = (uint64_t)block.x * block.y * block.z;
+    const size_t most = allowed_shared > EMU_SHARED_LARGEST ? allowed_shared : (size_t)EMU_SHARED_LARGEST;
+    allowed_shared = 0;
     return !grid.x || !grid.y || !grid.z || grid.x > 2147483647u || grid.y > 65535 || grid.z > 65535 ||
-           threads == 0 || threads > 1024 || block.z > 64 || shared > EMU_SHARED_LARGEST;
+           threads == 0 || threads > 1024 || block.z > 64 || shared > most;
 }
 
 /* Kernels of two streams take turns, which is no order between them. */

@@ -31,7 +31,7 @@ static struct {
 static int library_count;
 static std::mutex lock;
 
-alignas(256) static char dynamic[EMU_SHARED_LARGEST + 256];
+alignas(256) static char dynamic[EMU_SHARED_ALLOWED + 256];
 
 /* Each file of a library calls it, and all but the first say nothing new. */
 void emu_shared_register(void *start, void *stop)

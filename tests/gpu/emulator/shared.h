@@ -5,7 +5,11 @@
 
 #include <cstddef>
 
-enum { EMU_SHARED_LARGEST = 48 << 10 }; /* bytes that a launch may ask for without more ado */
+enum {
+    EMU_SHARED_LARGEST = 48 << 10, /* bytes that a launch may ask for without more ado */
+    EMU_SHARED_ALLOWED =
+        99 << 10 /* and where its kernel is allowed more: all devices from sm_80 on have them */
+};
 
 /* All shared memory is new and has all its bits set; of the dynamic part, `bytes` of it. */
 void emu_shared_fresh(size_t bytes);

@@ -13,8 +13,9 @@
 enum { BUFFERS = 14 };
 
 enum role { OPERAND, RESULT, WORK }; /* not to be changed; compared; neither */
-/* How results are compared: BYTES exactly, HALVES (of the case's dtype) by one unit in the last place. */
-enum value { FLOATS, DOUBLES, BYTES, HALVES };
+/* How results are compared: BYTES exactly, HALVES (of the case's dtype) by one unit in the last place. NARROW
+ * are of the case's dtype on the device, and floats for the reference. */
+enum value { FLOATS, DOUBLES, BYTES, HALVES, NARROW };
 
 struct buffer {
     void *host; /* freed by case_run */
@@ -34,6 +35,9 @@ struct call_case {
 /* Each returns the buffer's index. Values in -1..1. */
 int case_in(struct call_case *c, size_t floats);
 int case_result(struct call_case *c, size_t floats); /* an operand too, where it is added to */
+/* The same of values that are 16 bits on the device where the case's dtype is; NARROW there, else FLOATS. */
+int case_value_in(struct call_case *c, size_t values);
+int case_value_result(struct call_case *c, size_t values);
 int case_bytes(struct call_case *c, const void *from, size_t size, enum value value, enum role role);
 
 int case_work(struct call_case *c, size_t size);

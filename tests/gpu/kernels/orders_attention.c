@@ -1,25 +1,37 @@
 /* orders_attention.c - attention: packed rows or apart, groups of heads, lengths, documents in a row, and
  * gradients that are added. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/attention/narrow.h"
 #include "kernels/cuda/geometry.h"
 #include "tests/gpu/kernels/orders.h"
 
 struct shape {
     struct attention a;
     bool packed, tf32;
+    enum dtype narrow; /* values of 16 bits; else DTYPE_F32 */
     int beta[3];
 };
 
 /* Buffers: out, lse, q (or all), k, v, lengths, positions; of backward dq (or all), dk, dv, dout, q, k, v,
  * out, lse, lengths, positions, work. */
-static void *part(void **p, int first, int i, const struct shape *s)
+static void *part_of(void **p, int first, int i, const struct shape *s, enum dtype dtype)
 {
     const struct attention *a = &s->a;
     if (!s->packed)
         return p[first + i];
-    return (float *)p[first] + (i == 0 ? 0 : (a->heads + (i - 1) * a->kv_heads) * a->head_size);
+    return (char *)p[first] +
+           (i == 0 ? 0 : (a->heads + (i - 1) * a->kv_heads) * a->head_size) * dtype_size(dtype);
+}
+static void *part(void **p, int first, int i, const struct shape *s) /* the reference's */
+{
+    return part_of(p, first, i, s, DTYPE_F32);
+}
+static void *part_cuda(void **p, int first, int i, const struct shape *s)
+{
+    return part_of(p, first, i, s, s->narrow);
 }
 
 static struct attention with_arrays(const struct shape *s, void *lengths, void *positions)
@@ -41,8 +53,11 @@ static int forward_cuda(void **p, const void *argument, struct muster_error *err
 {
     const struct shape *s = argument;
     struct attention a = with_arrays(s, p[5], p[6]);
-    return (s->tf32 ? cuda_attention_forward_tf32 : cuda_attention_forward)(
-        p[0], p[1], part(p, 2, 0, s), part(p, 2, 1, s), part(p, 2, 2, s), &a, NULL, NULL, err);
+    return (s->tf32                   ? cuda_attention_forward_tf32
+            : s->narrow == DTYPE_BF16 ? cuda_attention_forward_bf16
+            : s->narrow == DTYPE_F16  ? cuda_attention_forward_f16
+                                      : cuda_attention_forward)(
+        p[0], p[1], part_cuda(p, 2, 0, s), part_cuda(p, 2, 1, s), part_cuda(p, 2, 2, s), &a, NULL, NULL, err);
 }
 static void backward_reference(void **p, const void *argument)
 {
@@ -56,9 +71,12 @@ static int backward_cuda(void **p, const void *argument, struct muster_error *er
 {
     const struct shape *s = argument;
     struct attention a = with_arrays(s, p[9], p[10]);
-    return (s->tf32 ? cuda_attention_backward_tf32 : cuda_attention_backward)(
-        part(p, 0, 0, s), part(p, 0, 1, s), part(p, 0, 2, s), p[3], part(p, 4, 0, s), part(p, 4, 1, s),
-        part(p, 4, 2, s), p[7], p[8], &a, s->beta, p[11], NULL, err);
+    return (s->tf32                   ? cuda_attention_backward_tf32
+            : s->narrow == DTYPE_BF16 ? cuda_attention_backward_bf16
+            : s->narrow == DTYPE_F16  ? cuda_attention_backward_f16
+                                      : cuda_attention_backward)(
+        part_cuda(p, 0, 0, s), part_cuda(p, 0, 1, s), part_cuda(p, 0, 2, s), p[3], part_cuda(p, 4, 0, s),
+        part_cuda(p, 4, 1, s), part_cuda(p, 4, 2, s), p[7], p[8], &a, s->beta, p[11], NULL, err);
 }
 
 /* For q, k and v, or their gradients. Packed: one buffer, which ends with the last row's v. */
@@ -117,17 +135,22 @@ static void attention_of(const struct shape *s)
 {
     const struct attention *a = &s->a;
     size_t n = (size_t)a->B * a->T * a->heads * a->head_size, rows = (size_t)a->B * a->T * a->heads;
-    const double round = s->tf32 ? 20 : 1; /* 2^-11 of each factor */
-    struct call_case f = {.what = "attention_forward", .absolute = round * 1e-4, .relative = round * 1e-4};
-    struct call_case b = {.what = "attention_backward", .absolute = round * 1e-3, .relative = round * 1e-3};
-    case_result(&f, n), case_result(&f, rows);
-    operands(&f, s, case_in);
+    /* 2^-11 of each factor, 2^-8 in bf16 */
+    const double round = s->narrow == DTYPE_BF16 ? 40 : s->tf32 || s->narrow == DTYPE_F16 ? 20 : 1;
+    struct call_case f = {
+        .what = "attention_forward", .absolute = round * 1e-4, .relative = round * 1e-4, .halves = s->narrow};
+    struct call_case b = {.what = "attention_backward",
+                          .absolute = round * 1e-3,
+                          .relative = round * 1e-3,
+                          .halves = s->narrow};
+    case_value_result(&f, n), case_result(&f, rows);
+    operands(&f, s, case_value_in);
     lengths_into(&f, a), positions_into(&f, a);
     case_run(&f, forward_reference, forward_cuda, s);
-    operands(&b, s, case_result);
-    case_in(&b, n);
-    operands(&b, s, case_in);
-    case_in(&b, n), case_in(&b, rows);
+    operands(&b, s, case_value_result);
+    case_value_in(&b, n);
+    operands(&b, s, case_value_in);
+    case_value_in(&b, n), case_in(&b, rows);
     float *lse = b.buffer[8].host;
     for (size_t i = 0; i < rows; i++) /* probabilities of at most about 1 */
         lse[i] = 4 + fabsf(lse[i]);
@@ -171,9 +194,45 @@ static void attention_tensor(void)
     attention_of(&wide);
 }
 
+/* A block's own rows in shared memory, of which it has several items' in turn: heads of more than 64. */
+static void attention_tensor_wide(void)
+{
+    static const enum dtype narrow[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    setenv("EMU_GRID_LIMIT", "1", 1);
+    for (int i = 0; i < 3; i++) {
+        struct shape s = {
+            .tf32 = i == 0,
+            .narrow = narrow[i],
+            .packed = i == 2,
+            .beta = {1, 0, 1},
+            .a = {
+                .B = 1, .T = 66, .heads = 1, .kv_heads = 1, .head_size = i == 1 ? 68 : 72, .causal = i != 1}};
+        s.a.q_row = s.a.k_row = s.a.v_row = s.packed ? 3 * s.a.head_size : s.a.head_size;
+        attention_of(&s);
+    }
+    unsetenv("EMU_GRID_LIMIT");
+}
+
+/* In 16 bits, by tensor cores and without. */
+static void attention_narrow(void)
+{
+    for (int round = 0; round < 4; round++) {
+        struct shape s = random_shape(round);
+        s.narrow = round % 2 ? DTYPE_F16 : DTYPE_BF16;
+        s.a.B = 1;
+        s.a.T = round % 2 ? 66 : 37;
+        s.a.head_size = round == 2 ? 136 : round == 1 ? 64 : 24;
+        s.a.q_row = (s.a.heads + (s.packed ? 2 * s.a.kv_heads : 0)) * s.a.head_size;
+        s.a.k_row = s.a.v_row = s.packed ? s.a.q_row : s.a.kv_heads * s.a.head_size;
+        attention_of(&s);
+    }
+}
+
 void orders_attention(void (*run)(const char *name, void (*test)(void)))
 {
     run("attention", attention);
     run("attention_wide", attention_wide);
     run("attention_tensor", attention_tensor);
+    run("attention_tensor_wide", attention_tensor_wide);
+    run("attention_narrow", attention_narrow);
 }

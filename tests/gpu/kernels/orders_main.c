@@ -74,6 +74,33 @@ int case_result(struct call_case *c, size_t floats)
     return case_floats(c, floats, RESULT);
 }
 
+/* Values that the case's dtype holds exactly. */
+static int case_values(struct call_case *c, size_t values, enum role role)
+{
+    const int index = case_floats(c, values, role);
+    if (c->halves == DTYPE_F32)
+        return index;
+    struct buffer *b = &c->buffer[index];
+    uint16_t *halves = malloc(values * sizeof *halves + 1);
+    if (!halves)
+        abort();
+    kernels_ref_f32()->cast(halves, c->halves, b->host, DTYPE_F32, (int64_t)values, NULL);
+    kernels_ref_f32()->cast(b->host, DTYPE_F32, halves, c->halves, (int64_t)values, NULL);
+    free(halves);
+    b->value = NARROW;
+    return index;
+}
+
+int case_value_in(struct call_case *c, size_t values)
+{
+    return case_values(c, values, OPERAND);
+}
+
+int case_value_result(struct call_case *c, size_t values)
+{
+    return case_values(c, values, RESULT);
+}
+
 int case_work(struct call_case *c, size_t size)
 {
     void *work = malloc(size ? size : 1);
@@ -96,17 +123,39 @@ int awkward(int limit)
 
 static size_t element_size(const struct buffer *b)
 {
-    return b->value == FLOATS ? sizeof(float) : b->value == HALVES ? sizeof(uint16_t) : sizeof(double);
+    return b->value == FLOATS || b->value == NARROW ? sizeof(float)
+           : b->value == HALVES                     ? sizeof(uint16_t)
+                                                    : sizeof(double);
 }
 
-static double element(const struct call_case *c, const struct buffer *b, const void *values, size_t i)
+/* Bytes of the buffer on the device, and its contents there; freed by the caller. */
+static size_t image_size(const struct buffer *b)
+{
+    return b->value == NARROW ? b->size / 2 : b->size;
+}
+static void *image_of(const struct call_case *c, const struct buffer *b)
+{
+    void *image = malloc(b->size ? b->size : 1);
+    if (!image)
+        abort();
+    if (b->value == NARROW)
+        kernels_ref_f32()->cast(image, c->halves, b->host, DTYPE_F32, (int64_t)(b->size / sizeof(float)),
+                                NULL);
+    else if (b->size)
+        memcpy(image, b->host, b->size);
+    return image;
+}
+
+/* `device`: values are the device's, else the reference's. */
+static double element(const struct call_case *c, const struct buffer *b, const void *values, size_t i,
+                      bool device)
 {
     float half = 0;
-    if (b->value == HALVES) {
+    if (b->value == HALVES || (b->value == NARROW && device)) {
         kernels_ref_f32()->widen(&half, (const uint16_t *)values + i, c->halves, 0, 1, NULL);
         return (double)half;
     }
-    return b->value == FLOATS ? (double)((const float *)values)[i] : ((const double *)values)[i];
+    return b->value != DOUBLES ? (double)((const float *)values)[i] : ((const double *)values)[i];
 }
 
 static void compare(const struct call_case *c, int index, const void *got)
@@ -119,8 +168,8 @@ static void compare(const struct call_case *c, int index, const void *got)
         return;
     }
     for (size_t i = 0; i < b->size / element_size(b); i++) {
-        double x = element(c, b, got, i), expected = element(c, b, b->host, i);
-        double relative = b->value == HALVES ? 0.008 : c->relative;
+        double x = element(c, b, got, i, true), expected = element(c, b, b->host, i, false);
+        const double relative = b->value == HALVES ? 0.008 : c->relative;
         if (fabs(x - expected) <= c->absolute + relative * fabs(expected) || (isnan(x) && isnan(expected)))
             continue;
         snprintf(text, sizeof text, "element %zu is %.9g, the reference's %.9g", i, x, expected);
@@ -138,9 +187,11 @@ static void run_once(const struct call_case *c, void *out[BUFFERS],
     struct muster_error err = {0};
     for (int i = 0; i < c->count; i++) {
         const struct buffer *b = &c->buffer[i];
-        cuda_must(cudaMalloc(&device[i], b->size ? b->size : 1), "cudaMalloc");
+        cuda_must(cudaMalloc(&device[i], b->size ? image_size(b) : 1), "cudaMalloc");
+        void *image = image_of(c, b);
         if (b->size)
-            cuda_must(cudaMemcpy(device[i], b->host, b->size, cudaMemcpyHostToDevice), "to the device");
+            cuda_must(cudaMemcpy(device[i], image, image_size(b), cudaMemcpyHostToDevice), "to the device");
+        free(image);
     }
     if (cuda(device, argument, &err) != 0) {
         fprintf(stderr, "wrong: %s: %s\n", c->what, err.text);
@@ -151,7 +202,8 @@ static void run_once(const struct call_case *c, void *out[BUFFERS],
         const struct buffer *b = &c->buffer[i];
         out[i] = malloc(b->size ? b->size : 1);
         if (out[i] && b->size)
-            cuda_must(cudaMemcpy(out[i], device[i], b->size, cudaMemcpyDeviceToHost), "from the device");
+            cuda_must(cudaMemcpy(out[i], device[i], image_size(b), cudaMemcpyDeviceToHost),
+                      "from the device");
         cuda_must(cudaFree(device[i]), "cudaFree");
     }
 }
@@ -169,10 +221,12 @@ void case_run(struct call_case *c, void (*reference)(void **p, const void *argum
         run_once(c, out[order], cuda, argument);
         for (int i = 0; i < c->count; i++) {
             const struct buffer *b = &c->buffer[i];
-            if (b->size && b->role == RESULT && memcmp(out[order][i], out[0][i], b->size) != 0)
+            void *image = image_of(c, b);
+            if (b->size && b->role == RESULT && memcmp(out[order][i], out[0][i], image_size(b)) != 0)
                 fail_case(c, orders[order], i, "other bits than with the threads up");
-            if (b->size && b->role == OPERAND && memcmp(out[order][i], b->host, b->size) != 0)
+            if (b->size && b->role == OPERAND && memcmp(out[order][i], image, image_size(b)) != 0)
                 fail_case(c, orders[order], i, "an operand was changed");
+            free(image);
         }
     }
     for (int i = 0; i < c->count; i++)

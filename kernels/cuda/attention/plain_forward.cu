@@ -1,8 +1,8 @@
-/* attention_forward.cu - softmax(scale q k^T) v and its log-sum-exp without the (T,T) matrix: a block takes
+/* plain_forward.cu - softmax(scale q k^T) v and its log-sum-exp without the (T,T) matrix: a block takes
  * the keys of its 32 queries 32 at a time and keeps maximum and sum of the exponentials so far (Dao et al.
  * 2022, arXiv 2205.14135, algorithm 1; the result is kernels/ref/attention.c's). */
-#include "kernels/cuda/attention.cuh"
-#include "kernels/cuda/attention_call.cuh"
+#include "kernels/cuda/attention/narrow.h"
+#include "kernels/cuda/attention/plain.cuh"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
@@ -65,26 +65,29 @@ static __device__ void add_scores(struct softmax *so_far, float scores[PAIR][SCO
     }
 }
 
-static __device__ void store(const struct softmax *result, float *out, float *lse,
-                             const struct attention_call *c, const struct attention_item *item)
+template <typename V>
+static __device__ void store(const struct softmax *result, V *out, float *lse, const struct attention_call *c,
+                             const struct attention_item *item)
 {
     for (int i = 0; i < PAIR; i++) {
         int t = item->first + row_of(i);
         bool there = row_of(i) < item->rows;
         if (t >= c->T)
             continue;
-        float *row = out + ((int64_t)item->b * c->T + t) * c->out_row + (int64_t)item->head * c->HS;
+        V *row = out + ((int64_t)item->b * c->T + t) * c->out_row + (int64_t)item->head * c->HS;
         for (int j = 0; j < RESULTS; j++)
             if (item->chunk + column_of(j) < c->HS)
-                row[item->chunk + column_of(j)] = there ? result->out[i][j] / result->sum[i] : 0.0f;
+                row[item->chunk + column_of(j)] =
+                    value_of<V>(there ? result->out[i][j] / result->sum[i] : 0.0f);
         if (item->chunk == 0 && column_of(0) == 0)
             lse[((int64_t)item->b * c->heads + item->head) * c->T + t] =
                 there ? result->maximum[i] + logf(result->sum[i]) : 0.0f;
     }
 }
 
+template <typename V>
 static __global__ void __launch_bounds__(THREADS)
-    forward_kernel(float *out, float *lse, struct attention_call call)
+    forward_kernel(V *out, float *lse, struct attention_call call)
 {
     CUDA_DYNAMIC_SHARED(struct forward_shared, shared);
     const struct attention_call *c = &call;
@@ -93,11 +96,13 @@ static __global__ void __launch_bounds__(THREADS)
         int64_t kv = (int64_t)(item.head / (c->heads / c->kv_heads)) * c->HS;
         int keys = attention_end(c, item.first, item.rows, item.length);
         struct softmax so_far = {{-INFINITY, -INFINITY}, {0, 0}, {}};
-        struct attention_rows q =
-            rows_at(c->q, c->q_row, c->T, item.b, item.first, item.length, (int64_t)item.head * c->HS);
+        struct attention_rows<V> q = attention_rows_at<V>(c->q, c->q_row, c->T, item.b, item.first,
+                                                          item.length, TILE, (int64_t)item.head * c->HS);
         for (int key = attention_start(c, item.b, item.first); key < keys; key += TILE) {
-            struct attention_rows k = rows_at(c->k, c->k_row, c->T, item.b, key, keys, kv);
-            struct attention_rows v = rows_at(c->v, c->v_row, c->T, item.b, key, keys, kv);
+            struct attention_rows<V> k =
+                attention_rows_at<V>(c->k, c->k_row, c->T, item.b, key, keys, TILE, kv);
+            struct attention_rows<V> v =
+                attention_rows_at<V>(c->v, c->v_row, c->T, item.b, key, keys, TILE, kv);
             float scores[PAIR][SCORES];
             rows_product(scores, q, k, shared->q, shared->k, c->HS, c->vectors);
             add_scores(&so_far, scores, shared->p, c, &item, key, keys);
@@ -109,18 +114,28 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-extern "C" int cuda_attention_forward(void *out, void *lse, const void *q, const void *k, const void *v,
-                                      const struct attention *a, void *work, void *stream,
-                                      struct muster_error *err)
+template <typename V>
+static int attention_forward_plain(void *out, void *lse, const void *q, const void *k, const void *v,
+                                   const struct attention *a, void *stream, struct muster_error *err)
 {
     struct attention_call call;
-    (void)work;
-    if (attention_call_make(&call, "attention_forward", a, q, k, v, NULL, err) < 0)
+    if (attention_call_make(&call, "attention_forward", a, q, k, v, NULL, sizeof(V), err) < 0)
         return -1;
     struct cuda_grid grid = cuda_grid_attention(a->B, a->heads, a->T, a->head_size);
     if (grid.blocks == 0)
         return 0;
-    CUDA_LAUNCH("attention_forward", err, forward_kernel, grid.blocks, grid.threads,
-                sizeof(struct forward_shared), stream, (float *)out, (float *)lse, call);
+    CUDA_LAUNCH("attention_forward", err, forward_kernel<V>, grid.blocks, grid.threads,
+                sizeof(struct forward_shared), stream, (V *)out, (float *)lse, call);
     return 0;
 }
+
+#define ATTENTION_FORWARD_PLAIN(name, V)                                                                     \
+    extern "C" int name(void *out, void *lse, const void *q, const void *k, const void *v,                   \
+                        const struct attention *a, void *work, void *stream, struct muster_error *err)       \
+    {                                                                                                        \
+        (void)work;                                                                                          \
+        return attention_forward_plain<V>(out, lse, q, k, v, a, stream, err);                                \
+    }
+ATTENTION_FORWARD_PLAIN(cuda_attention_forward, float)
+ATTENTION_FORWARD_PLAIN(cuda_attention_forward_plain_bf16, __nv_bfloat16)
+ATTENTION_FORWARD_PLAIN(cuda_attention_forward_plain_f16, __half)

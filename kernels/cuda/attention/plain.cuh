@@ -1,5 +1,5 @@
-/* attention.cuh - what both directions of attention share: a call's arguments, and products of tiles of 32
- * rows in shared memory.
+/* plain.cuh - what both directions of attention without tensor cores share: products in float of tiles of 32
+ * rows in shared memory, for values V of any type, heads of any size, windows on both sides and caps.
  *
  * A block of 128 threads has a tile of 32 x 32 scores: thread i has rows i/8 and i/8 + 16 of columns i%8, i%8
  * + 8, ... (so a row is 8 neighbouring lanes), and of a result of 64 columns the same rows. A head may have
@@ -8,8 +8,7 @@
 #ifndef MUSTER_KERNELS_CUDA_ATTENTION_CUH
 #define MUSTER_KERNELS_CUDA_ATTENTION_CUH
 
-#include "kernels/cuda/device.cuh"
-#include "kernels/kernels.h"
+#include "kernels/cuda/attention/call.cuh"
 
 enum {
     TILE = CUDA_ATTENTION_TILE,
@@ -22,38 +21,10 @@ enum {
 };
 static_assert(THREADS / LANES * PAIR == TILE, "every row of a tile has its threads");
 
-/* Passed to the kernels by value. Rows of q, k, v (and of dq, dk, dv) lie a stride of the call apart. */
-struct attention_call {
-    const float *q, *k, *v, *dout, *out, *lse;
-    const int32_t *lengths, *positions; /* positions NULL: a sequence is one document */
-    int64_t q_row, k_row, v_row, out_row;
-    int B, T, heads, kv_heads, HS, causal;
-    int window;       /* 0: none */
-    int vectors;      /* q, k, v, dout: every row begins at a multiple of 16 bytes and is whole float4 */
-    float scale, cap; /* cap 0: none */
-};
-
 /* Columns one apart from a multiple of 32: a column of a tile is in as many banks as it has rows. */
 typedef float tile_slice[TILE][TILE + 1];
 typedef float tile_chunk[TILE][CHUNK + 1];
 
-/* `rows` rows from `at` on, less than TILE at the end of a sequence. */
-struct attention_rows {
-    const float *at;
-    int64_t stride;
-    int rows;
-};
-
-/* The first key that a query of sequence b sees: it is never less than an earlier query's. */
-static __device__ inline int attention_from(const struct attention_call *c, int b, int query)
-{
-    int from = c->window > 0 && query >= c->window ? query + 1 - c->window : 0;
-    if (c->positions && query < c->T) {
-        const int own = query - c->positions[(int64_t)b * c->T + query];
-        from = own > from ? own : from;
-    }
-    return from;
-}
 /* Whether a query of a sequence of `length`, whose first key is `from`, sees a key. */
 static __device__ inline bool attention_sees(const struct attention_call *c, int from, int query, int key,
                                              int length)
@@ -97,35 +68,35 @@ static __device__ inline int column_of(int j)
 
 /* to (32, WIDTH) = columns first..first+WIDTH of the rows. The whole block calls; it is the caller's to wait
  * before and after. */
-template <int WIDTH>
-static __device__ void load_columns(float (*to)[WIDTH + 1], struct attention_rows from, int first, int HS,
+template <int WIDTH, typename V>
+static __device__ void load_columns(float (*to)[WIDTH + 1], struct attention_rows<V> from, int first, int HS,
                                     int vectors)
 {
     int columns = HS - first;
     if (vectors) {
-        for (int i = (int)threadIdx.x; i < TILE * WIDTH / 4; i += THREADS) {
-            int row = i / (WIDTH / 4), column = i % (WIDTH / 4) * 4;
-            float4 x = make_float4(0, 0, 0, 0);
+        const int VECTOR = value_vector<V>::COUNT;
+        for (int i = (int)threadIdx.x; i < TILE * WIDTH / VECTOR; i += THREADS) {
+            int row = i / (WIDTH / VECTOR), column = i % (WIDTH / VECTOR) * VECTOR;
+            value_vector<V> x = {};
             if (row < from.rows && column < columns)
-                x = *(const float4 *)(from.at + row * from.stride + first + column);
-            to[row][column] = x.x;
-            to[row][column + 1] = x.y;
-            to[row][column + 2] = x.z;
-            to[row][column + 3] = x.w;
+                x = vector_load(from.at + row * from.stride + first + column);
+            CUDA_EACH (j, 0, VECTOR)
+                to[row][column + j] = value_get(x.of[j]);
         }
         return;
     }
     for (int i = (int)threadIdx.x; i < TILE * WIDTH; i += THREADS) {
         int row = i / WIDTH, column = i % WIDTH;
         bool there = row < from.rows && column < columns;
-        to[row][column] = there ? from.at[row * from.stride + first + column] : 0.0f;
+        to[row][column] = there ? value_get(from.at[row * from.stride + first + column]) : 0.0f;
     }
 }
 
 /* product (32, 32) = a (32, HS) b (32, HS)^T, this thread's part of it. Begins with a barrier, so that the
  * slices may be in use before. */
-static __device__ inline void rows_product(float product[PAIR][SCORES], struct attention_rows a,
-                                           struct attention_rows b, tile_slice slice_a, tile_slice slice_b,
+template <typename V>
+static __device__ inline void rows_product(float product[PAIR][SCORES], struct attention_rows<V> a,
+                                           struct attention_rows<V> b, tile_slice slice_a, tile_slice slice_b,
                                            int HS, int vectors)
 {
     for (int i = 0; i < PAIR; i++)
@@ -155,13 +126,6 @@ static __device__ inline void add_product(float sum[PAIR][RESULTS], const tile_s
                     sum[i][j] += weights[row_of(i)][k] * values[k][column_of(j)];
 }
 
-/* One block's piece: a tile of rows of one head of one sequence, and 64 columns of its result. */
-struct attention_item {
-    int b, head, first, chunk;
-    int length; /* length of the sequence */
-    int rows;   /* rows of the tile that are within the sequence; 0: none */
-};
-
 static __device__ inline struct attention_item item_of(const struct attention_call *c, int64_t index,
                                                        int heads)
 {
@@ -181,17 +145,6 @@ static __device__ inline int64_t item_count(const struct attention_call *c, int 
 {
     int64_t chunks = (c->HS + CHUNK - 1) / CHUNK, tiles = (c->T + TILE - 1) / TILE;
     return chunks * tiles * c->B * heads;
-}
-
-/* Up to TILE rows of sequence b from position t on, of which `length` are there. */
-static __device__ inline struct attention_rows rows_at(const float *base, int64_t stride, int T, int b, int t,
-                                                       int length, int64_t column)
-{
-    struct attention_rows rows;
-    rows.at = base + ((int64_t)b * T + t) * stride + column;
-    rows.stride = stride;
-    rows.rows = length - t < TILE ? length - t : (int)TILE;
-    return rows;
 }
 
 #endif
