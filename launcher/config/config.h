@@ -44,7 +44,7 @@ enum stream_bits { STREAM_NONE = 0, STREAM_STDOUT = 1, STREAM_STDERR = 2, STREAM
 
 enum program_kind { PROGRAM_PYTHON, PROGRAM_MODULE, PROGRAM_EXECUTABLE };
 
-enum { CONFIG_WORKERS_LIMIT = 4096, CONFIG_NODES_LIMIT = 4096, CONFIG_ROWS_LIMIT = 96 };
+enum { CONFIG_WORKERS_LIMIT = 4096, CONFIG_NODES_LIMIT = 16384, CONFIG_ROWS_LIMIT = 96 };
 
 /* muster run; muster launch, which is python -m torch.distributed.launch; muster env, which needs no program.
  */

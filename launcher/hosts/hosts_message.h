@@ -17,7 +17,7 @@
  *
  * The hosts of a job: --hosts, and the host files of DeepSpeed and Open MPI (pure). */
 
-enum { HOST_LIST_LIMIT = 4096, HOST_NAME_LIMIT = 255, HOST_SLOTS_LIMIT = 4096 };
+enum { HOST_LIST_LIMIT = 16384, HOST_NAME_LIMIT = 255, HOST_SLOTS_LIMIT = 4096 };
 
 struct host_entry {
     char *name;    /* for ssh: host or user@host, an IPv6 address without brackets; never begins with '-' */

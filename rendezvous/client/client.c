@@ -6,7 +6,6 @@
 #include "proto/exit_code.h"
 #include "rendezvous/client/client_internal.h"
 
-static const int64_t waiting_beat_ns = CLIENT_WAITING_BEAT_MS * NS_PER_MS;
 static const int64_t reconnect_ns = NS_PER_S; /* until the server is given up */
 
 bool client_send_now(struct client *client)
@@ -46,12 +45,24 @@ static void send_join(struct client *client, struct instant now)
     client->join_sent = client_send_now(client);
 }
 
-/* An agent that waits for the first world only has to be seen alive. Later a heartbeat may be what detects
- * a restarted server. */
+/* Later than for the first world a heartbeat may be what detects a restarted server. */
+static bool waits_for_first(const struct client *client)
+{
+    return client->joined && !client->last_world.epoch && !client->withheld;
+}
+
 static int64_t interval(const struct client *client)
 {
-    bool first = client->joined && !client->last_world.epoch && !client->withheld;
-    return first ? waiting_beat_ns : client_beat_ns;
+    const int nodes = client->options.join.max_nodes;
+    if (!client->joined)
+        return pace_join_ns(nodes);
+    return waits_for_first(client) ? pace_waiting_beat_ns(nodes) : pace_beat_ns(nodes);
+}
+
+int64_t client_lost_after_ns(const struct client *client)
+{
+    const int nodes = client->options.join.max_nodes;
+    return waits_for_first(client) ? pace_waiting_lost_ns(nodes) : pace_lost_ns(nodes);
 }
 
 static void send_beat(struct client *client, struct instant now)
@@ -116,7 +127,7 @@ static void rejoin(struct client *client, struct instant now)
 int client_receive(struct client *client, const struct wire_message *message, struct instant now,
                    struct muster_error *err)
 {
-    if (instant_diff_ns(now, client->last_received) > client_lost_after_ns / 2)
+    if (instant_diff_ns(now, client->last_received) > client_lost_after_ns(client) / 2)
         client->doubted = client->numbers; /* messages received now were on their way for as long */
     client->last_received = now;
     client->gone_at = INSTANT_NEVER;
@@ -187,6 +198,7 @@ int client_turn(struct client *client, struct instant now, struct muster_error *
 
 void client_broken(struct client *client, struct instant now)
 {
+    client->join_sent = false; /* not on the next connection */
     client->gone_at = instant_min(client->gone_at, instant_add(now, reconnect_ns));
     /* The server gives the member up half a second after it detected that (a second in a static world),
      * unless it receives something on a new connection. */
@@ -208,7 +220,7 @@ void client_wake(struct client *client, struct instant now)
 {
     if (!client->left && client_has_room(client))
         (void)client_check_lease(client, now, NULL); /* there is room for its event */
-    if (instant_diff_ns(now, client->woken) > client_lost_after_ns / 2) {
+    if (instant_diff_ns(now, client->woken) > client_lost_after_ns(client) / 2) {
         client->last_received = now;
         client->doubted = client->numbers;
     }

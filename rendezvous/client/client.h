@@ -2,9 +2,9 @@
  * and the time go in, messages and events come out. The ZeroMQ transport and the simulator are two shells
  * around it.
  *
- *   JOINING  JOIN goes out when there is a connection, and again every half second until ACCEPT or a refusal
- *   JOINED   beats both ways every half second, every second before the first world; AGAIN (the server does
- * not know this connection) leads back to JOINING
+ *   JOINING  JOIN goes out when there is a connection, and again until ACCEPT or a refusal
+ *   JOINED   beats both ways, fewer before the first world (pace.h); AGAIN, from a server that does not know
+ *            this connection, leads back to JOINING
  *
  * Reports are kept until the server has acknowledged them, so a broken connection loses nothing; the
  * server drops repeated ones by their sequence number. Each WORLD and each STOP is given out once, however
@@ -25,8 +25,6 @@
 #include "proto/include/muster_error.h"
 #include "rendezvous/transport/transport.h"
 #include "rendezvous/wire/wire.h"
-
-enum { CLIENT_LOST_AFTER_MS = 2500, CLIENT_BEAT_MS = 500, CLIENT_WAITING_BEAT_MS = 1000 };
 
 struct client_options {
     struct roster_join join; /* its texts must outlive the client; the client maintains held itself */
@@ -81,6 +79,8 @@ void client_note(struct client *client, const char *data, size_t length);
 uint64_t client_notes_wanted(const struct client *client);
 /* Time of the server's last message, as far as it counts (client_wake). */
 struct instant client_last_received(const struct client *client);
+/* The silence after which it is lost, in the present state. */
+int64_t client_lost_after_ns(const struct client *client);
 /* Whether the server is known to be lost. */
 bool client_is_alone(const struct client *client, struct instant now);
 /* Whether the last server that accepted us has sent HANDOVER. */

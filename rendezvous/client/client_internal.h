@@ -8,9 +8,7 @@
 #define MUSTER_RENDEZVOUS_CLIENT_CLIENT_INTERNAL_H
 
 #include "rendezvous/client/client.h"
-
-static const int64_t client_beat_ns = CLIENT_BEAT_MS * NS_PER_MS;
-static const int64_t client_lost_after_ns = CLIENT_LOST_AFTER_MS * NS_PER_MS;
+#include "rendezvous/roster/pace.h"
 
 /* Later answers renew nothing; 32 s. */
 enum { CLIENT_NUMBERS_KEPT = 64 };

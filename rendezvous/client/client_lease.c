@@ -53,7 +53,7 @@ int client_check_lease(struct client *client, struct instant now, struct muster_
  * reports the missing nodes. */
 struct instant client_silence_limit(const struct client *client)
 {
-    struct instant lost = instant_add(client->last_received, client_lost_after_ns);
+    struct instant lost = instant_add(client->last_received, client_lost_after_ns(client));
     if (is_hopeless(client))
         return client->gone_at;
     if (client->held.epoch)
@@ -102,7 +102,7 @@ struct instant client_last_received(const struct client *client)
 int64_t client_silence_ns(const struct client *client, struct instant now)
 {
     int64_t silence = instant_diff_ns(now, client->last_received);
-    return silence > client_lost_after_ns ? silence : 0;
+    return silence > client_lost_after_ns(client) ? silence : 0;
 }
 
 bool client_is_alone(const struct client *client, struct instant now)

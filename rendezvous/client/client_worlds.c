@@ -87,7 +87,8 @@ int client_on_world(struct client *client, const struct membership_event *event,
         client->doubted = client->numbers;
     if (client_give_withheld(client, now, err))
         return -1;
-    struct instant next = instant_min(client->send_at, instant_add(now, client_beat_ns));
+    struct instant next =
+        instant_min(client->send_at, instant_add(now, pace_beat_ns(client->options.join.max_nodes)));
     client->send_at = client->withheld ? now : instant_min(next, renewal);
     return 0;
 }

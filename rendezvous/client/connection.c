@@ -119,6 +119,18 @@ int connection_longest_interval_ms(int nodes)
     return nodes >= LONGEST / A_NODE ? LONGEST : nodes > SHORTEST / A_NODE ? nodes * A_NODE : SHORTEST;
 }
 
+int64_t connection_first_delay_ns(int nodes, uint64_t random)
+{
+    enum { AT_ONCE = 500, A_NODE_US = 100 };
+    return nodes <= AT_ONCE ? 0 : (int64_t)(random % ((uint64_t)nodes * A_NODE_US)) * NS_PER_US;
+}
+
+int connection_limit_ms(int nodes)
+{
+    enum { SHORTEST = 3000, A_NODE = 3 };
+    return nodes > SHORTEST / A_NODE ? nodes * A_NODE : SHORTEST;
+}
+
 int connection_first_interval_ms(const struct connection *connection)
 {
     enum { QUICK = 10, SLOW = 100 }; /* most agents of a job connect a moment before the first listens */

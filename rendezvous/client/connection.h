@@ -92,6 +92,12 @@ void connection_retried(struct connection *connection);
 /* The longest interval between two attempts, which are twice as far apart each time until then: a server that
  * was away for minutes is found soon, and all nodes of a job together make at most 250 attempts a second. */
 int connection_longest_interval_ms(int nodes);
+/* The first attempt waits so long, the first attempts of all nodes of a job being spread over 100 us a node;
+ * not at all in a job of at most 500. random: a node's own. */
+int64_t connection_first_delay_ns(int nodes, uint64_t random);
+/* The time of one attempt. A slow server of a large job is not sent attempt after attempt: the kernel repeats
+ * the first one after 1, 3, 7, 15 and 31 s. */
+int connection_limit_ms(int nodes);
 /* The first interval. It is longer if a peer accepts connections and ends them at once (a sidecar before its
  * server is there). After each connection that opens, libzmq starts with the first interval again: with a
  * short interval such a peer would get as many connections as it can end. */

@@ -17,11 +17,12 @@
 #include "rendezvous/client/client.h"
 #include "rendezvous/client/connection.h"
 #include "rendezvous/client/whole_greeting.h"
+#include "rendezvous/roster/pace.h"
 #include "rendezvous/zmq/handshake.h"
 #include "rendezvous/zmq/zmq_calls.h"
 #include "rendezvous/zmq/zmq_socket.h"
 
-static const int64_t shortest_patience_ns = 5 * NS_PER_S, longest_patience_ns = 60 * NS_PER_S;
+static const int64_t longest_patience_ns = 60 * NS_PER_S;
 
 struct transport {
     struct zmq_socket socket;
@@ -32,11 +33,12 @@ struct transport {
     struct connection connection;
     struct whole_greeting greeting;
     struct zmq_socket_options where;
-    bool drain;          /* the descriptor may be silent although there is something */
-    bool lost;           /* there was a connection, and is none yet again */
-    bool missed;         /* the server is lost, and that was logged */
-    bool probing;        /* a new connection was started because nothing arrived on the last one */
-    int64_t patience_ns; /* with a connection on which nothing arrives */
+    struct instant first_at; /* the first attempt to connect; never: it was made */
+    bool drain;              /* the descriptor may be silent although there is something */
+    bool lost;               /* there was a connection, and is none yet again */
+    bool missed;             /* the server is lost, and that was logged */
+    bool probing;            /* a new connection was started because nothing arrived on the last one */
+    int64_t patience_ns, first_patience_ns; /* with a connection on which nothing arrives */
     const struct log_sink *log;
     char server[2 * MEMBERSHIP_NAME_LIMIT];
 };
@@ -170,7 +172,7 @@ static struct instant renewal_due(const struct transport *c)
     struct instant received = client_last_received(c->client), greeted = c->connection.since;
     if (c->connection.state != CONNECTION_GREETED)
         return INSTANT_NEVER;
-    return received.ns > greeted.ns ? instant_add(received, CLIENT_LOST_AFTER_MS * NS_PER_MS)
+    return received.ns > greeted.ns ? instant_add(received, client_lost_after_ns(c->client))
                                     : instant_add(greeted, c->patience_ns);
 }
 
@@ -178,7 +180,10 @@ static int renew_connection(struct transport *c, struct instant now, struct must
 {
     if (!instant_reached(now, renewal_due(c)))
         return 0;
-    c->patience_ns = c->patience_ns * 2 < longest_patience_ns ? c->patience_ns * 2 : longest_patience_ns;
+    if (c->patience_ns < longest_patience_ns / 2)
+        c->patience_ns *= 2;
+    else if (c->patience_ns < longest_patience_ns)
+        c->patience_ns = longest_patience_ns;
     c->connection = (struct connection){0};
     /* The kernel of a live host accepts the new connection at once, also for a suspended process. */
     c->probing = true;
@@ -215,7 +220,7 @@ static int receive_all(struct transport *c, struct instant now, struct muster_er
                 log_warning(c->log, "rendezvous: %s: %s", c->server, why.text);
             else
                 failed = client_receive(c->client, &c->message, now, err);
-            c->patience_ns = shortest_patience_ns;
+            c->patience_ns = c->first_patience_ns;
         }
         zmq_calls.msg_close(&body);
     }
@@ -231,7 +236,7 @@ static struct instant client_due(const struct membership *m)
 {
     struct transport *c = m->transport;
     return c->drain ? (struct instant){0}
-                    : instant_min(client_deadline(c->client),
+                    : instant_min(instant_min(client_deadline(c->client), c->first_at),
                                   instant_min(renewal_due(c), connection_retry(&c->connection)));
 }
 
@@ -241,6 +246,11 @@ static int client_next(struct membership *m, struct membership_event *event, str
     struct instant now = clock_now(m->options.clock);
     watch_connection(c, now);
     client_wake(c->client, now);
+    if (instant_reached(now, c->first_at)) {
+        c->first_at = INSTANT_NEVER;
+        if (connect_again(c, err))
+            return -1;
+    }
     if (retry_connection(c, now, err) || receive_all(c, now, err) || renew_connection(c, now, err))
         return -1;
     tell_silence(c, m, now);
@@ -327,6 +337,7 @@ static int client_transport_move(struct membership *m, const char *host, struct 
     if (zmq_socket_move(&c->socket, &c->where, &there, err))
         return -1;
     c->where = there;
+    c->first_at = INSTANT_NEVER;
     c->drain = true;
     whole_greeting_close(&c->greeting);
     c->connection = (struct connection){0};
@@ -374,8 +385,10 @@ static int open_parts(struct membership *m, struct muster_error *err)
         .send = socket_send,
         .context = c,
     };
+    int64_t delay = connection_first_delay_ns(m->options.max_nodes, options.join.incarnation.low);
     c->log = m->options.log;
-    c->patience_ns = shortest_patience_ns;
+    c->first_at = delay ? instant_add(clock_now(m->options.clock), delay) : INSTANT_NEVER;
+    c->patience_ns = c->first_patience_ns = pace_of(5 * NS_PER_S, m->options.max_nodes, PACE_WAIT_NODES);
     name_server(c, m, m->options.host);
     c->where = (struct zmq_socket_options){.host = m->options.host,
                                            .port = m->options.port,
@@ -384,7 +397,9 @@ static int open_parts(struct membership *m, struct muster_error *err)
                                            .first_interval_ms = connection_first_interval_ms(&c->connection),
                                            .longest_interval_ms =
                                                connection_longest_interval_ms(m->options.max_nodes),
-                                           .log = c->log};
+                                           .connect_limit_ms = connection_limit_ms(m->options.max_nodes),
+                                           .log = c->log,
+                                           .later = delay > 0};
     if (zmq_socket_connect_dealer(&c->socket, &c->where, err) || open_wake(c, err))
         return -1;
     c->client = client_create(&options, clock_now(m->options.clock), err);

@@ -312,8 +312,8 @@ static void check_losses(struct roster_work *w)
         struct roster_member *member = &roster->members[i];
         if (!roster_slot_taken(member) || member->local)
             continue;
-        struct instant limit =
-            instant_min(member->lost_at, instant_add(member->last_received, roster->lost_after_ns));
+        int64_t silence = member->state == MEMBER_JOINED ? roster->waiting_lost_ns : roster->lost_after_ns;
+        struct instant limit = instant_min(member->lost_at, instant_add(member->last_received, silence));
         if (instant_reached(w->now, limit))
             must_stop |= roster_lose(w, member, NULL);
         else

@@ -91,8 +91,9 @@ extern "C" {
 
 /* Bumped with every change that an older peer would misread; part of the fingerprint. */
 enum { ROSTER_PROTOCOL_VERSION = 4 };
-/* Above about 10,000 connections one ROUTER is no longer enough; the tests stand for this many. */
-enum { ROSTER_MEMBER_LIMIT = 4096 };
+/* Nodes of a world; an elastic job may have as many spares, and some more (roster_slot_count). One ROUTER
+ * forms a world of that many at the same cost for each as one of 1,000. */
+enum { ROSTER_MEMBER_LIMIT = 16384 };
 /* Most restarts by earlier servers of a job; a greater number is implausible. */
 enum { ROSTER_RESTARTS_LIMIT = 1000000000 };
 enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
@@ -170,7 +171,7 @@ struct roster_options {
     int64_t backoff_ns, backoff_cap_ns; /* from a failure to the restart (roster_backoff_ns); a failure of a
                                            round that had lasted longer than the cap is the first in a row */
     uint64_t jitter;                    /* random */
-    int64_t lost_after_ns;              /* silence after which a node is lost; 0: 2.5 s */
+    int64_t lost_after_ns;              /* silence after which a node is lost; 0: 2.5 s, or more (pace.h) */
     int64_t stop_timeout_ns;            /* bound on STOP -> STOPPED; more than the agents' grace; 0: 60 s */
     bool votes;                         /* a world is proposed first, and sent out when it is chosen */
     int64_t exit_barrier_ns;            /* bound on the wait for others to leave; 0: 300 s */

@@ -61,7 +61,7 @@ struct roster {
     int min_nodes, max_nodes;
     int slot_count;
     int local_slot; /* slot of the hosting agent, -1: it has not joined */
-    int64_t max_restarts, join_timeout_ns, lost_after_ns, stop_timeout_ns, exit_barrier_ns;
+    int64_t max_restarts, join_timeout_ns, lost_after_ns, waiting_lost_ns, stop_timeout_ns, exit_barrier_ns;
     int64_t last_call_ns, regroup_ns, notice_ns, lease_ns;
     /* the job */
     enum roster_job_state state;

@@ -278,6 +278,10 @@ void roster_form_world(struct roster_work *w)
         int slot = roster->by_rank[rank];
         struct roster_member *member = &roster->members[slot];
         member->held = roster->id;
+        if (roster->waiting_lost_ns > roster->lost_after_ns) { /* from now on it beats more often */
+            member->last_received = w->now;
+            roster->loss_check = instant_min(roster->loss_check, instant_add(w->now, roster->lost_after_ns));
+        }
         roster_set_state(roster, member, MEMBER_ASSIGNED);
         roster_act(w, ROSTER_SEND_WORLD, member->session, slot, NULL);
     }

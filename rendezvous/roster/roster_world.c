@@ -9,6 +9,7 @@
 #include "proto/base/text.h"
 #include "proto/exit_code.h"
 #include "rendezvous/failure/failure.h"
+#include "rendezvous/roster/pace.h"
 #include "rendezvous/roster/roster_internal.h"
 #include "rendezvous/roster/world.h"
 
@@ -73,8 +74,7 @@ static int check_options(const struct roster_options *options, struct muster_err
 static int slots_of(const struct roster_options *options)
 {
     enum { SPARES = 16 };
-    int slots = options->elastic ? 2 * options->max_nodes + SPARES : options->max_nodes;
-    return slots < ROSTER_MEMBER_LIMIT ? slots : ROSTER_MEMBER_LIMIT;
+    return options->elastic ? 2 * options->max_nodes + SPARES : options->max_nodes;
 }
 
 static const int64_t lease_before_last_call_ns = 2 * NS_PER_S;
@@ -98,7 +98,8 @@ static void take_options(struct roster *roster, const struct roster_options *opt
     roster->max_nodes = options->max_nodes;
     roster->max_restarts = options->max_restarts;
     roster->join_timeout_ns = options->join_timeout_ns;
-    roster->lost_after_ns = or_default(options->lost_after_ns, 2500 * NS_PER_MS);
+    roster->lost_after_ns = or_default(options->lost_after_ns, pace_lost_ns(options->max_nodes));
+    roster->waiting_lost_ns = or_default(options->lost_after_ns, pace_waiting_lost_ns(options->max_nodes));
     roster->stop_timeout_ns = or_default(options->stop_timeout_ns, 60 * NS_PER_S);
     roster->votes = options->votes;
     roster->exit_barrier_ns = or_default(options->exit_barrier_ns, 300 * NS_PER_S);

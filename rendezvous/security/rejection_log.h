@@ -30,7 +30,7 @@ extern "C" {
     X(REJECTION_ENDLESS, "it sent more than the largest message without an end: closed")                     \
     X(REJECTION_PROTOCOL,                                                                                    \
       "it does not speak muster's protocol: torchrun, a port scan, a health check, or another program")      \
-    X(REJECTION_SILENT, "it connected and did not complete the handshake")                                   \
+    X(REJECTION_SILENT, "it connected and did not complete the handshake, or sent no message after it")      \
     X(REJECTION_MALFORMED, "its ZAP request was malformed")
 
 enum rejection {

@@ -24,7 +24,8 @@ enum {
     MAY_SPEAK = 16,   /* idle connections that are kept in any case: each new connection is one at first */
     PASSED_OVER = 32, /* at most, before one is closed */
     NONE = -1,
-    SLOTS_LIMIT = 65536, /* events of connections with higher descriptors are not logged */
+    SLOTS_LIMIT = 65536, /* connections with higher descriptors are not known */
+    SLOTS_SPARE = 4096,  /* and are never made: that many descriptors are the agent's own, at most */
     FIRST_SLOTS = 64,
 };
 _Static_assert((int)REJECTION_ADDRESS_SIZE == (int)ADDRESS_TEXT, "every address fits");
@@ -38,10 +39,12 @@ static unsigned full_at(unsigned open_limit, unsigned slots, uint64_t descriptor
         most = slots + OPEN_SPARE;
     if (most + KEPT_FREE > descriptors)
         most = descriptors > 2 * KEPT_FREE ? descriptors - KEPT_FREE : descriptors / 2;
+    if (most > SLOTS_LIMIT - SLOTS_SPARE)
+        most = SLOTS_LIMIT - SLOTS_SPARE;
     return most < 2 * (uint64_t)open_limit ? (unsigned)most : 2 * open_limit;
 }
 
-void admission_init(struct admission *admission, const unsigned char *client_public, int slots,
+void admission_init(struct admission *admission, const unsigned char *client_public, int nodes, int slots,
                     uint64_t descriptors, const struct log_sink *log)
 {
     *admission = (struct admission){
@@ -51,15 +54,16 @@ void admission_init(struct admission *admission, const unsigned char *client_pub
         .newest = NONE,
         .oldest = NONE,
         .pending = -1,
+        .patience_ns = zmq_socket_greeting_limit_ms(nodes) * NS_PER_MS,
     };
     admission->full_at = full_at(admission->open_limit, (unsigned)slots, descriptors);
     if (admission->open_limit > admission->full_at)
         admission->open_limit = admission->full_at;
-    if (admission->full_at < (unsigned)slots)
+    if (admission->full_at < (unsigned)nodes)
         log_warning(log,
                     "this process may have %" PRIu64 " descriptors (ulimit -n), enough for connections of %u "
                     "nodes: the job is for up to %d",
-                    descriptors, admission->full_at, slots);
+                    descriptors, admission->full_at, nodes);
 }
 
 static void log_rejection(struct admission *admission, enum rejection reason, const char *address,
@@ -103,9 +107,10 @@ static uint16_t read_address(int fd, char out[REJECTION_ADDRESS_SIZE])
 }
 
 /* The idle ones are a chain through their slots. */
-static void link_silent(struct admission *admission, int fd)
+static void link_silent(struct admission *admission, int fd, struct instant now)
 {
     struct admission_slot *slot = &admission->slots[fd];
+    slot->since = now;
     slot->newer = NONE;
     slot->older = admission->newest;
     *(admission->newest == NONE ? &admission->oldest : &admission->slots[admission->newest].newer) = fd;
@@ -131,12 +136,12 @@ static bool has_sent(int fd)
 
 /* Connections that greet get another turn: with thousands of unauthenticated connections an agent would
  * hardly get to its JOIN. */
-static int choose_oldest(struct admission *admission)
+static int choose_oldest(struct admission *admission, struct instant now)
 {
     for (int i = 0; i < PASSED_OVER && has_sent(admission->oldest); i++) {
         int fd = admission->oldest;
         unlink_silent(admission, fd);
-        link_silent(admission, fd);
+        link_silent(admission, fd, now);
     }
     return admission->oldest;
 }
@@ -150,14 +155,28 @@ static void shut(int fd, const struct admission_slot *slot)
         (void)shutdown(fd, SHUT_RDWR); /* it may have gone */
 }
 
-static void evict_oldest(struct admission *admission)
+static void evict(struct admission *admission, int fd)
 {
-    int fd = choose_oldest(admission);
     struct admission_slot *slot = &admission->slots[fd];
     unlink_silent(admission, fd);
     slot->evicted = true;
     admission->evicted++;
     shut(fd, slot);
+}
+
+static struct instant oldest_limit(const struct admission *admission)
+{
+    return admission->oldest == NONE
+               ? INSTANT_NEVER
+               : instant_add(admission->slots[admission->oldest].since, admission->patience_ns);
+}
+
+static void evict_late(struct admission *admission, struct instant now)
+{
+    while (instant_reached(now, oldest_limit(admission))) {
+        admission->slots[admission->oldest].late = true;
+        evict(admission, admission->oldest);
+    }
 }
 
 static void forget(struct admission *admission, int fd)
@@ -170,7 +189,7 @@ static void forget(struct admission *admission, int fd)
     slot->open = false;
 }
 
-static void accepted(struct admission *admission, int fd)
+static void accepted(struct admission *admission, int fd, struct instant now)
 {
     struct admission_slot *slot = slot_of(admission, fd);
     if (!slot)
@@ -180,9 +199,9 @@ static void accepted(struct admission *admission, int fd)
     admission->open++;
     *slot = (struct admission_slot){.open = true};
     slot->port = read_address(fd, slot->address);
-    link_silent(admission, fd);
+    link_silent(admission, fd, now);
     while (admission->open - admission->evicted > admission->full_at && admission->silent > MAY_SPEAK)
-        evict_oldest(admission);
+        evict(admission, choose_oldest(admission, now));
 }
 
 /* The reason of a failed greeting comes right before the end of its connection. One rejected by ZAP is
@@ -198,7 +217,7 @@ static void closed(struct admission *admission, int fd, struct instant now)
     if (known && (slot->active || slot->endless))
         return;
     if (known && slot->evicted)
-        log_rejection(admission, REJECTION_EVICTED, slot->address, now);
+        log_rejection(admission, slot->late ? REJECTION_SILENT : REJECTION_EVICTED, slot->address, now);
     else if (reason < 0 && admission->denied)
         admission->denied--;
     else
@@ -228,7 +247,7 @@ void admission_watch(struct admission *admission, int event, int value, struct i
     if (fault != HANDSHAKE_FINE)
         admission->pending = reason_of(admission, fault);
     else if (event == ZMQ_EVENT_ACCEPTED)
-        accepted(admission, value);
+        accepted(admission, value, now);
     else if (event == ZMQ_EVENT_DISCONNECTED)
         closed(admission, value, now);
     /* each open connection is idle, closed by us, or active */
@@ -324,13 +343,14 @@ size_t admission_answer(struct admission *admission, const struct zmq_socket *s,
 void admission_tick(struct admission *admission, struct instant now)
 {
     char line[REJECTION_LINE_SIZE];
+    evict_late(admission, now);
     while (rejection_log_next(&admission->rejections, now, line))
         log_warning(admission->log, "%s", line);
 }
 
 struct instant admission_deadline(const struct admission *admission)
 {
-    return rejection_log_deadline(&admission->rejections);
+    return instant_min(rejection_log_deadline(&admission->rejections), oldest_limit(admission));
 }
 
 const char *admission_address(const struct admission *admission, int fd)

@@ -70,11 +70,13 @@ void routes_remove(struct routes *routes, int slot, uint64_t session);
  * once, and stays. */
 
 struct admission_slot {
-    bool open, active; /* active: a message was received */
-    bool evicted;      /* it was shut down, and is not closed yet */
-    bool endless;      /* the same, and logged: its message had no end */
-    uint16_t port;     /* the peer's port */
-    int newer, older;  /* neighbours among the idle connections, by descriptor; -1: none */
+    bool open, active;    /* active: a message was received */
+    bool evicted;         /* it was shut down, and is not closed yet */
+    bool late;            /* the same: it had not registered in time */
+    bool endless;         /* shut down, and logged: its message had no end */
+    uint16_t port;        /* the peer's port */
+    struct instant since; /* it was accepted, or passed over */
+    int newer, older;     /* neighbours among the idle connections, by descriptor; -1: none */
     char address[REJECTION_ADDRESS_SIZE];
 };
 
@@ -85,6 +87,7 @@ struct admission {
     unsigned open_limit; /* without a secret: new connections are rejected while more connections that have
                             sent something are open */
     unsigned full_at;    /* while so many are open, each new connection closes the oldest idle one */
+    int64_t patience_ns; /* a connection that has sent no message for so long is closed */
 
     struct admission_slot *slots; /* by descriptor */
     size_t slot_count;
@@ -95,8 +98,9 @@ struct admission {
     struct rejection_log rejections;
 };
 
-/* descriptors: this process's limit, of which connections get half, or more if the job needs more. */
-void admission_init(struct admission *admission, const unsigned char *client_public, int slots,
+/* descriptors: this process's limit, of which connections get half, or more if the job needs more. nodes: of
+ * the job, which may have more slots than that. */
+void admission_init(struct admission *admission, const unsigned char *client_public, int nodes, int slots,
                     uint64_t descriptors, const struct log_sink *log);
 /* An event of the server's socket. */
 void admission_watch(struct admission *admission, int event, int value, struct instant now);
@@ -108,7 +112,8 @@ void admission_close_endless(struct admission *admission, int fd, struct instant
 void admission_note_active(struct admission *admission, int fd);
 /* Answers a bounded number of waiting ZAP requests. Returns how many. */
 size_t admission_answer(struct admission *admission, const struct zmq_socket *s, struct instant now);
-/* Logs all due lines; admission_deadline is the time of the next. */
+/* Closes connections that have not registered in time, and logs all due lines; admission_deadline is the time
+ * of the next. */
 void admission_tick(struct admission *admission, struct instant now);
 struct instant admission_deadline(const struct admission *admission);
 /* "; connections that were refused: ..." if there were any; NUL-terminated, nothing if it does not fit. */

@@ -40,7 +40,6 @@ static void watch_connections(struct transport *c, struct instant now)
         handle_connection(c, event, value, now);
     }
     c->handled += admission_answer(&c->admission, &c->socket, now);
-    admission_tick(&c->admission, now);
     if (!instant_reached(now, c->confirm_at))
         return;
     c->confirm_at = INSTANT_NEVER;
@@ -187,6 +186,7 @@ void *server_serve(void *context)
         server_drain_fd(c->wake_fd);
         watch_connections(c, clock_now(c->clock));
         server_receive_many(c);
+        admission_tick(&c->admission, clock_now(c->clock)); /* who has registered is known */
         watch_inflow(c, clock_now(c->clock));
         run_commands(c);
         if (instant_reached(clock_now(c->clock), roster_deadline(c->roster))) {

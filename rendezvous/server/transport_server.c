@@ -215,8 +215,8 @@ static int open_parts(struct membership *m, struct muster_error *err)
         return error_errno(err, "getrlimit");
     if (inflow_init(&c->inflow, slots, err) < 0)
         return -1;
-    admission_init(&c->admission, where.keys ? where.keys->client_public : NULL, slots, descriptors.rlim_cur,
-                   c->log);
+    admission_init(&c->admission, where.keys ? where.keys->client_public : NULL, where.nodes, slots,
+                   descriptors.rlim_cur, c->log);
     if (zmq_socket_bind_router(&c->socket, &where, err))
         return -1;
     struct roster_join join = membership_join(m, true);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,20 +21,16 @@
 #include "rendezvous/zmq/zmq_calls.h"
 
 enum {
-    /* A peer that connects and sends nothing holds a descriptor no longer. A handshake with a secret costs
-     * both sides about a quarter of a millisecond each, and if all agents of a job connect at once the
-     * last one's turn comes after all others': it must not be rejected only to reconnect. */
     HANDSHAKE_LIMIT_MS = 2000,
     HANDSHAKE_MS_A_NODE = 5,
-    CONNECT_LIMIT_MS = 3000,
     RECEIVE_BUFFER = 32 << 10, /* the kernel takes twice as much */
     DESCRIPTORS = 32,          /* enough for a socket with its threads, and a few connections */
     WAITING_LIMIT = 100,       /* messages of one peer that are unread; it is not read from until they are */
-    /* Only for peers that died silently: the protocol's own heartbeats detect them sooner. Later than the
-     * limit of a handshake, since libzmq searches for a timer that it ends from the earliest on: with
-     * thousands of peers each handshake's end would pass all their pings. */
-    PING_MS = 60000,
-    PONG_LIMIT_MS = 30000,
+    /* Connections of peers that died silently: the protocol's own heartbeats detect them sooner. */
+    KEEPALIVE_S = 60,
+    KEEPALIVE_AGAIN_S = 10,
+    KEEPALIVE_TRIES = 3,
+    UNANSWERED_MS = 90000,
     ZAP_ENFORCE_DOMAIN = 93, /* in libzmq since 4.3.0; zmq.h names it only with ZMQ_BUILD_DRAFT_API */
     ENDPOINT_LIMIT = 32 + ADDRESS_TEXT,
 };
@@ -50,6 +47,11 @@ enum {
 struct setting {
     int option, value;
 };
+
+int zmq_socket_greeting_limit_ms(int nodes)
+{
+    return HANDSHAKE_LIMIT_MS + HANDSHAKE_MS_A_NODE * nodes;
+}
 
 static int socket_fail(struct muster_error *err, const char *what)
 {
@@ -208,15 +210,33 @@ static int bind_to(struct zmq_socket *s, int fd, struct muster_error *err)
     return 0;
 }
 
+/* Connections inherit all of it, for no call each; each is an improvement only. */
+static void prepare_connections(int fd)
+{
+    static const struct {
+        int level, option, value;
+    } rows[] = {
+        /* Bytes of a connection that is shut down are still read from the kernel, and each byte of empty
+         * frames takes 32 bytes of ours. */
+        {SOL_SOCKET, SO_RCVBUF, RECEIVE_BUFFER},     {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_S},    {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_AGAIN_S},
+        {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_TRIES}, {IPPROTO_TCP, TCP_USER_TIMEOUT, UNANSWERED_MS},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        (void)setsockopt(fd, rows[i].level, rows[i].option, &rows[i].value, sizeof rows[i].value);
+}
+
+/* libzmq ends a timer by a walk from the earliest on. With thousands of peers each end of a handshake, and
+ * each answer to a ping, would pass all others': half of the server's processor time at 16,384. So the server
+ * has no timer a peer: admission.c ends connections that do not register, and the kernel those of dead
+ * hosts. */
 static int bind_router(struct zmq_socket *s, const struct zmq_socket_options *o, struct muster_error *err)
 {
     const struct setting settings[] = {
         {ZMQ_ROUTER_MANDATORY, 1},
-        {ZMQ_HANDSHAKE_IVL, HANDSHAKE_LIMIT_MS + HANDSHAKE_MS_A_NODE * o->nodes},
+        {ZMQ_HANDSHAKE_IVL, 0},
         {ZMQ_RCVHWM, WAITING_LIMIT},
         {ZMQ_SNDHWM, WAITING_LIMIT}, /* a peer that reads nothing */
-        {ZMQ_HEARTBEAT_IVL, PING_MS},
-        {ZMQ_HEARTBEAT_TIMEOUT, PONG_LIMIT_MS},
         {ZMQ_LINGER, 0},
     };
     if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err) ||
@@ -224,11 +244,8 @@ static int bind_router(struct zmq_socket *s, const struct zmq_socket_options *o,
         (o->keys && set_keys(s->socket, true, o->keys, err)))
         return -1;
     scope_close int fd = listen_for(o, err);
-    /* Connections inherit it. Bytes of a connection that is shut down are still read from the kernel, and
-     * each byte of empty frames takes 32 bytes of ours. */
-    const int room = RECEIVE_BUFFER;
     if (fd >= 0)
-        (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room); /* an improvement only */
+        prepare_connections(fd);
     if (fd < 0 || bind_to(s, fd, err))
         return -1;
     (void)take_fd(&fd); /* libzmq closes it */
@@ -257,17 +274,17 @@ static int connect_dealer(struct zmq_socket *s, const struct zmq_socket_options 
         return -1;
     const struct setting settings[] = {
         {ZMQ_IMMEDIATE, 1},
-        {ZMQ_HANDSHAKE_IVL, HANDSHAKE_LIMIT_MS + HANDSHAKE_MS_A_NODE * o->nodes},
+        {ZMQ_HANDSHAKE_IVL, o->context ? 0 : zmq_socket_greeting_limit_ms(o->nodes)},
         {ZMQ_RECONNECT_IVL, o->first_interval_ms},
         {ZMQ_RECONNECT_IVL_MAX, o->longest_interval_ms},
-        {ZMQ_CONNECT_TIMEOUT, CONNECT_LIMIT_MS},
+        {ZMQ_CONNECT_TIMEOUT, o->context ? 0 : o->connect_limit_ms},
         {ZMQ_IPV6, six},
         {ZMQ_LINGER, 0},
     };
     if (apply(s->socket, settings, sizeof settings / sizeof settings[0], err) ||
         (s->context && watch(s, CLIENT_EVENTS, err)) || (o->keys && set_keys(s->socket, false, o->keys, err)))
         return -1;
-    return zmq_calls.connect(s->socket, where) ? socket_fail(err, where) : 0;
+    return !o->later && zmq_calls.connect(s->socket, where) ? socket_fail(err, where) : 0;
 }
 
 int zmq_socket_connect_dealer(struct zmq_socket *s, const struct zmq_socket_options *options,

@@ -31,8 +31,18 @@ struct zmq_socket_options {
     const struct log_sink *log;
     /* A DEALER's, between two attempts to connect, each twice as long as the one before; above 0 */
     int first_interval_ms, longest_interval_ms;
-    void *context; /* DEALER: a context shared by many sockets, none of them monitored; NULL: its own */
+    int connect_limit_ms; /* a DEALER's, for an attempt to connect; above 0 */
+    /* DEALER: a context shared by many sockets, none of them monitored or with a limit of time; NULL: its own
+     */
+    void *context;
+    bool later; /* DEALER: it connects with zmq_socket_connect_again */
 };
+
+/* How long a connection may take from its acceptance to a greeting on both sides. A handshake with a secret
+ * costs both sides about a quarter of a millisecond each, and if all agents of a job connect at once the last
+ * one's turn comes after all others': it must not be rejected only to reconnect. A ROUTER's connections have
+ * no limit by libzmq: its user ends them. */
+int zmq_socket_greeting_limit_ms(int nodes);
 
 /* A host address that is not of this machine binds the wildcard, with a warning to log. A port in use is
  * MUSTER_E_BUSY. Until a request at s->zap is answered (zap.h, admission.c), no message of its connection

@@ -110,7 +110,7 @@ class Fingerprints(IdentityTest):
 
     def test_limits(self):
         for flags, text in (
-            (["--nnodes=5000", "--node-rank=1"], "4096"),
+            (["--nnodes=20000", "--node-rank=1"], "16384"),
             (["--nnodes=2", "--node-rank=2"], "node-rank"),
             (["--nnodes=2", "--node-rank=0", f"--rdzv-id={'x' * 300}"], "200 bytes"),
             (["--nnodes=2", "--node-rank=0", f"--role={'x' * 100}"], "63"),

@@ -30,8 +30,8 @@ static const struct {
     {"require-auth", NULL},
     {"secret-file", "/secret"},
     {"nnodes",
-     "1|2|2|3|1:2|1:4|2:1|0|4096|4097|:2|2:|1:4:8|x|99999999999999999|000000000000002|0000000000000002"},
-    {"node-rank", "0|1|2|3|4095|4096|-1"},
+     "1|2|2|3|1:2|1:4|2:1|0|16384|16385|:2|2:|1:4:8|x|99999999999999999|000000000000002|0000000000000002"},
+    {"node-rank", "0|1|2|3|16383|16384|-1"},
     {"nproc-per-node", "1|2|3|4|auto|cpu|gpu|0|4096|4097|x"},
     {"master-addr", "10.0.0.1|[::1]|[]|[|a/b|j-master-0|localhost|127.0.0.1|::1|127.x|128.0.0.1|localhost.x"},
     {"master-port", "0|1|29500|65535|65536|-1"},
@@ -40,7 +40,7 @@ static const struct {
     {"rdzv-id", "none|job|7|a/b||" ID_OF_200 "|" ID_OF_200 "y"},
     {"rdzv-conf", "rank=0|rank=1,timeout=5|join_timeout=7|last_call_timeout=9|last_call_timeout=0|timeout=0|"
                   "rank=-1|x=y|read_timeout=3,close_timeout=4|rank|=|,|rank=1,|\"rank=1\"|'timeout=4'|"
-                  "rank=x|join_timeout=1e3,timeout=2|rank=4096"},
+                  "rank=x|join_timeout=1e3,timeout=2|rank=16384"},
     {"last-call-timeout", "0|1|60"},
     {"local-addr", "10.0.0.9|"},
     {"bind-addr", "10.0.0.9|::1||h"},

@@ -28,7 +28,7 @@ static int set_up(void **state)
     struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     assert_int_equal(bind(crowd.listener, (struct sockaddr *)&any, sizeof any), 0);
     assert_int_equal(listen(crowd.listener, MOST), 0);
-    admission_init(&crowd.admission, NULL, SLOTS, DESCRIPTORS, NULL);
+    admission_init(&crowd.admission, NULL, SLOTS, SLOTS, DESCRIPTORS, NULL);
     *state = &crowd;
     return 0;
 }
@@ -87,6 +87,29 @@ static void the_oldest_silent_ones_make_room(void **state)
     assert_true(is_ended(crowd, 5));
 }
 
+/* Of libzmq's own greeting there is no timer. */
+static void a_connection_that_does_not_register_is_ended(void **state)
+{
+    struct crowd *crowd = *state;
+    const int64_t patience_ns = zmq_socket_greeting_limit_ms(SLOTS) * NS_PER_MS;
+    struct instant late = instant_add(now, patience_ns);
+    for (int i = 0; i < 3; i++)
+        come(crowd);
+    admission_note_active(&crowd->admission, crowd->ours[1]);
+    assert_int_equal(admission_deadline(&crowd->admission).ns, late.ns);
+    admission_tick(&crowd->admission, instant_add(late, -1));
+    for (int i = 0; i < 3; i++)
+        assert_false(is_ended(crowd, i));
+    admission_tick(&crowd->admission, late);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(is_ended(crowd, i), i != 1);
+    assert_int_equal(admission_deadline(&crowd->admission).ns, INSTANT_NEVER.ns);
+    admission_watch(&crowd->admission, ZMQ_EVENT_DISCONNECTED, crowd->ours[0], late);
+    assert_int_equal(crowd->admission.rejections.reasons[REJECTION_SILENT].total, 1);
+    assert_int_equal(crowd->admission.rejections.reasons[REJECTION_EVICTED].total, 0);
+    assert_int_equal(crowd->admission.open, 2);
+}
+
 static void a_greeting_gets_another_turn(void **state)
 {
     struct crowd *crowd = *state;
@@ -140,20 +163,23 @@ static void there_is_room_for_the_job(void **state)
     (void)state;
     static const struct {
         uint64_t descriptors;
-        int slots, full_at, warnings;
+        int nodes, slots, full_at, warnings;
     } table[] = {
-        {1 << 20, 2, 2 * (1024 + 4 * 2), 0}, /* enough for all that are let in, and not half a million */
-        {20000, 4096, 10000, 0},
-        {1024, 16, 512, 0},
-        {4096, 3000, 3064, 0}, /* more than half, where the job needs it */
-        {4096, 4000, 3968, 1},
-        {64, 2, 32, 0},
+        {1 << 20, 2, 2, 2 * (1024 + 4 * 2), 0}, /* enough for all that are let in, and not half a million */
+        {20000, 4096, 4096, 10000, 0},
+        {20000, 16384, 16384, 16448, 0},
+        {20000, 16384, 32784, 19872, 0},   /* an elastic job's: not all its spares */
+        {1 << 20, 16384, 32784, 61440, 0}, /* none with a descriptor that is not known */
+        {1024, 16, 16, 512, 0},
+        {4096, 3000, 3000, 3064, 0}, /* more than half, where the job needs it */
+        {4096, 4000, 4000, 3968, 1},
+        {64, 2, 2, 32, 0},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct admission admission;
         int warnings = 0;
         const struct log_sink log = {log_count, &warnings, LOG_LEVEL_WARNING, NULL};
-        admission_init(&admission, NULL, table[i].slots, table[i].descriptors, &log);
+        admission_init(&admission, NULL, table[i].nodes, table[i].slots, table[i].descriptors, &log);
         assert_int_equal(admission.full_at, table[i].full_at);
         assert_true(admission.open_limit <= admission.full_at);
         assert_int_equal(warnings, table[i].warnings);
@@ -216,6 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_without_an_end_is_noticed),
         cmocka_unit_test_setup_teardown(the_oldest_silent_ones_make_room, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_connection_that_does_not_register_is_ended, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_greeting_gets_another_turn, set_up, tear_down),
         cmocka_unit_test_setup_teardown(those_that_have_spoken_stay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_number_that_went_to_another_is_left_alone, set_up, tear_down),

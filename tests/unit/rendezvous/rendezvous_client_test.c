@@ -25,11 +25,16 @@ static bool count_sent(void *context, const struct wire_message *message)
     return true;
 }
 
-static void open_member(struct member *member, bool elastic)
+static void open_member_of(struct member *member, int nodes, bool elastic)
 {
     *member = (struct member){.now = {100 * NS_PER_S}};
     const struct client_options options = {
-        .join = {.job_id = "job", .agent_name = "a", .role = "default", .elastic = elastic, .node_rank = -1},
+        .join = {.job_id = "job",
+                 .agent_name = "a",
+                 .role = "default",
+                 .elastic = elastic,
+                 .node_rank = -1,
+                 .max_nodes = nodes},
         .join_timeout_ns = 600 * NS_PER_S,
         .server = "10.0.0.1:29500",
         .send = count_sent,
@@ -38,6 +43,11 @@ static void open_member(struct member *member, bool elastic)
     struct muster_error err;
     member->client = client_create(&options, member->now, &err);
     assert_non_null(member->client);
+}
+
+static void open_member(struct member *member, bool elastic)
+{
+    open_member_of(member, 4, elastic);
 }
 
 /* Lets the time pass in steps of 10 ms. */
@@ -110,6 +120,29 @@ static void a_join_is_repeated_until_it_is_answered(void **state)
     answer(&member, WIRE_ACCEPT, 0);
     pass(&member, 2 * NS_PER_S);
     assert_int_equal(member.sent[WIRE_JOIN], 4);
+    client_destroy(member.client);
+}
+
+static void a_large_job_does_not_repeat_its_joins_into_a_slow_server(void **state)
+{
+    (void)state;
+    struct member member;
+    open_member_of(&member, 16384, false);
+    pass(&member, 16 * NS_PER_S);
+    assert_int_equal(member.sent[WIRE_JOIN], 1);
+    pass(&member, NS_PER_S);
+    assert_int_equal(member.sent[WIRE_JOIN], 2);
+    client_broken(member.client, member.now);
+    client_connected(member.client, member.now); /* nothing was sent on this connection */
+    pass(&member, 10 * NS_PER_MS);
+    assert_int_equal(member.sent[WIRE_JOIN], 3);
+    answer(&member, WIRE_ACCEPT, 0);
+    pass(&member, 16 * NS_PER_S);
+    assert_int_equal(member.sent[WIRE_BEAT], 0);
+    pass(&member, NS_PER_S);
+    assert_int_equal(member.sent[WIRE_BEAT], 1);
+    assert_int_equal(client_silence_ns(member.client, member.now),
+                     0); /* the server's, which owes an answer */
     client_destroy(member.client);
 }
 
@@ -233,6 +266,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_join_is_repeated_until_it_is_answered),
+        cmocka_unit_test(a_large_job_does_not_repeat_its_joins_into_a_slow_server),
         cmocka_unit_test(beats_are_slower_before_the_first_world),
         cmocka_unit_test(a_late_second_accept_does_not_put_the_beat_off),
         cmocka_unit_test(a_beat_follows_a_broken_connection),

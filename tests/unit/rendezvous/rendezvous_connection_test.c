@@ -219,6 +219,22 @@ static void attempts_of_a_whole_job_are_limited(void **state)
     assert_int_equal(connection_longest_interval_ms(1 << 30), 5000);
 }
 
+static void a_large_job_comes_spread(void **state)
+{
+    (void)state;
+    assert_int_equal(connection_first_delay_ns(500, UINT64_MAX), 0);
+    int64_t sum_ns = 0, latest_ns = 0;
+    for (uint64_t i = 0; i < 16384; i++) {
+        int64_t delay_ns = connection_first_delay_ns(16384, i * UINT64_C(0x9e3779b97f4a7c15));
+        sum_ns += delay_ns;
+        latest_ns = delay_ns > latest_ns ? delay_ns : latest_ns;
+    }
+    assert_in_range(latest_ns, 1600 * NS_PER_MS, 1639 * NS_PER_MS);
+    assert_in_range(sum_ns / 16384, 800 * NS_PER_MS, 840 * NS_PER_MS);
+    assert_int_equal(connection_limit_ms(2), 3000);
+    assert_int_equal(connection_limit_ms(16384), 49152);
+}
+
 static void the_pace_changes_between_connections(void **state)
 {
     (void)state;
@@ -252,6 +268,7 @@ int main(void)
         cmocka_unit_test(what_libzmq_gives_up_is_begun_again),
         cmocka_unit_test(what_ends_connections_at_once_is_tried_slowly),
         cmocka_unit_test(attempts_of_a_whole_job_are_limited),
+        cmocka_unit_test(a_large_job_comes_spread),
         cmocka_unit_test(the_pace_changes_between_connections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,24 +1,17 @@
-/* crowd.c - a world of N agents forms over real sockets on the loopback: one process serves, this one plays
- * all other agents. Prints one line of numbers for rendezvous.py.
- *
- *     crowd ours|bare|tcp AGENTS [--secret] [--elastic] [--hold SECONDS]
- *
- * "wall_ns N server_cpu_ns N agents_cpu_ns N server_kb N hold_cpu_ns N": from the first connect to the last
- * WORLD (ours) or echo (bare, tcp); the processor time of both sides in between; the server's resident memory
- * then; the server's processor time while the world was held. */
+/* crowd_players.c - a process that plays a part of the crowd's agents. See crowd.h. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
-#include <sys/resource.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <zmq.h>
 
-#include "benchmarks/crowd.h"
+#include "benchmarks/worlds/crowd.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
@@ -27,9 +20,10 @@
 #include "rendezvous/zmq/zmq_calls.h"
 #include "rendezvous/zmq/zmq_socket.h"
 
-enum { EVENTS = 256, LATEST_LOOK_MS = 20, PATIENCE_S = 300, NAME_SIZE = 24 };
+enum { EVENTS = 256, LATEST_LOOK_MS = 20, NAME_SIZE = 24 };
 
 struct agent {
+    int64_t connect_at;       /* ns after the start */
     struct zmq_socket socket; /* ours, bare */
     struct client *client;    /* ours */
     int fd;
@@ -41,9 +35,10 @@ struct agent {
 
 struct play {
     const struct crowd *crowd;
+    struct crowd_shared *shared;
     void *context;
-    int epoll, done;
-    int agent_count;
+    int epoll, done, connected;
+    int first, agent_count; /* first is 1 for the first agent that does not serve */
     struct agent *agents;
     int64_t *due; /* ours, by agent */
     struct zmq_socket_options where;
@@ -60,6 +55,8 @@ static void must(int failed, const struct muster_error *err)
 
 static void note_done(struct play *play, struct agent *agent)
 {
+    if (!agent->done)
+        atomic_fetch_add(&play->shared->done, 1);
     play->done += !agent->done;
     agent->done = true;
 }
@@ -77,6 +74,10 @@ static bool member_send(void *context, const struct wire_message *message)
     must(wire_encode(message, &playing->frame, &err), &err);
     bool sent = zmq_socket_send(&agent->socket, NULL, 0, playing->frame.data, playing->frame.length) == 0;
     agent->sent |= sent;
+    if (sent)
+        atomic_fetch_add(&playing->shared->messages, 1);
+    if (sent && message->kind == WIRE_JOIN)
+        atomic_fetch_add(&playing->shared->joins, 1);
     return sent;
 }
 
@@ -100,6 +101,7 @@ static void receive_all(struct play *play, struct agent *agent, struct instant n
     while (zmq_msg_recv(&body, agent->socket.socket, ZMQ_DONTWAIT) >= 0) {
         must(wire_decode(zmq_msg_data(&body), zmq_msg_size(&body), &play->message, &err), &err);
         must(client_receive(agent->client, &play->message, now, &err), &err);
+        atomic_fetch_add(&play->shared->messages, 1);
         take_events(play, agent);
     }
     zmq_msg_close(&body);
@@ -136,7 +138,8 @@ static void make_member(struct play *play, int i)
 {
     struct agent *agent = &play->agents[i];
     struct muster_error err;
-    (void)snprintf(agent->name, sizeof agent->name, "agent-%d", i + 1);
+    const int rank = play->first + i;
+    (void)snprintf(agent->name, sizeof agent->name, "agent-%d", rank);
     struct client_options options = {
         .join = {.protocol_version = ROSTER_PROTOCOL_VERSION,
                  .job_id = "crowd",
@@ -144,8 +147,8 @@ static void make_member(struct play *play, int i)
                  .max_nodes = play->crowd->agents,
                  .elastic = play->crowd->elastic,
                  .agent_name = agent->name,
-                 .node_rank = play->crowd->elastic ? -1 : i + 1,
-                 .incarnation = {1, (uint64_t)i + 1},
+                 .node_rank = play->crowd->elastic ? -1 : rank,
+                 .incarnation = {1, (uint64_t)rank},
                  .local_world_size = 8,
                  .role = "default",
                  .store_addr = "127.0.0.1",
@@ -247,33 +250,53 @@ static void turn(struct play *play, int i, struct instant now)
         tcp_turn(play, &play->agents[i]);
 }
 
-static void loop_once(struct play *play)
+static int by_time(const void *a, const void *b)
+{
+    const struct agent *one = a, *other = b;
+    return (one->connect_at > other->connect_at) - (one->connect_at < other->connect_at);
+}
+
+/* Returns how long to wait at most. */
+static int connect_due(struct play *play, struct instant start)
+{
+    while (play->connected < play->agent_count) {
+        int64_t left = play->agents[play->connected].connect_at - instant_diff_ns(clock_now(NULL), start);
+        if (left > 0)
+            return left < LATEST_LOOK_MS * NS_PER_MS ? (int)(left / NS_PER_MS) : LATEST_LOOK_MS;
+        connect_one(play, play->connected++);
+    }
+    return LATEST_LOOK_MS;
+}
+
+static void loop_once(struct play *play, struct instant start)
 {
     struct epoll_event events[EVENTS];
-    int count = epoll_wait(play->epoll, events, EVENTS, LATEST_LOOK_MS);
+    int wait_ms = connect_due(play, start);
+    int count = epoll_wait(play->epoll, events, EVENTS, wait_ms);
     struct instant now = clock_now(NULL);
     for (int i = 0; i < count; i++)
         turn(play, (int)events[i].data.u32, now);
-    for (int i = 0; play->crowd->kind == CROWD_OURS && i < play->agent_count; i++)
+    for (int i = 0; play->crowd->kind == CROWD_OURS && i < play->connected; i++)
         if (play->due[i] <= now.ns)
             member_turn(play, i, false, now);
 }
 
-static void loop_until(struct play *play, struct instant limit, bool all_done)
+/* As transport_client.c does: the first attempts of a large job are spread. */
+static void spread(struct play *play)
 {
-    while (!instant_reached(clock_now(NULL), limit) && !(all_done && play->done == play->agent_count))
-        loop_once(play);
-    errno = 0;
-    if (all_done && play->done < play->agent_count) {
-        (void)fprintf(stderr, "crowd: %d of %d have received it\n", play->done, play->agent_count);
-        crowd_die("not all agents have received it in time");
-    }
+    for (int i = 0; i < play->agent_count; i++)
+        play->agents[i].connect_at =
+            play->crowd->kind == CROWD_OURS
+                ? connection_first_delay_ns(play->crowd->agents,
+                                            (uint64_t)(play->first + i) * UINT64_C(0x9e3779b97f4a7c15))
+                : 0;
+    qsort(play->agents, (size_t)play->agent_count, sizeof *play->agents, by_time);
 }
 
-static void prepare(struct play *play, const struct crowd *crowd)
+static void prepare(struct play *play)
 {
+    const struct crowd *crowd = play->crowd;
     struct muster_error err;
-    *play = (struct play){.crowd = crowd, .agent_count = crowd->agents - 1};
     playing = play;
     must(zmq_calls_load(&err), &err);
     play->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -291,106 +314,40 @@ static void prepare(struct play *play, const struct crowd *crowd)
         .keys = crowd->keyed ? &crowd->keys : NULL,
         .nodes = crowd->agents,
         .context = play->context};
+    spread(play);
     for (int i = 0; crowd->kind == CROWD_OURS && i < play->agent_count; i++)
         make_member(play, i);
 }
 
-static struct crowd_usage ask(int control)
+static void wait_for(struct play *play, enum crowd_phase phase)
 {
-    struct crowd_usage usage;
-    if (write(control, "u", 1) != 1 || read(control, &usage, sizeof usage) != sizeof usage)
-        crowd_die("the server has ended");
-    return usage;
+    while (atomic_load(&play->shared->phase) < (int)phase)
+        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
 }
 
-static void run(const struct crowd *crowd)
+void crowd_play(const struct crowd *crowd, struct crowd_shared *shared, int first, int count)
 {
     static struct play play;
-    int control;
-    crowd_serve(crowd, &control);
-    prepare(&play, crowd);
-    struct crowd_usage server = ask(control), agents = crowd_usage_now();
+    pid_t pid = fork();
+    if (pid < 0)
+        crowd_die("fork");
+    if (pid > 0)
+        return;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    play = (struct play){.crowd = crowd, .shared = shared, .first = first, .agent_count = count};
+    prepare(&play);
+    atomic_fetch_add(&shared->ready, 1);
+    wait_for(&play, CROWD_FORMS);
     struct instant start = clock_now(NULL);
-    for (int i = 0; i < play.agent_count; i++)
-        connect_one(&play, i);
-    loop_until(&play, instant_add(start, PATIENCE_S * NS_PER_S), true);
-    int64_t wall = instant_diff_ns(clock_now(NULL), start);
-    struct crowd_usage server_then = ask(control), agents_then = crowd_usage_now();
+    struct crowd_usage before = crowd_usage_now();
+    while (play.done < count)
+        loop_once(&play, start);
+    atomic_fetch_add(&shared->cpu_ns, crowd_usage_now().cpu_ns - before.cpu_ns);
+    atomic_fetch_add(&shared->formed, 1);
+    while (atomic_load(&shared->phase) < CROWD_HELD)
+        loop_once(&play, start);
     if (crowd->kind == CROWD_OURS)
         report_all(&play);
-    loop_until(&play, instant_add(clock_now(NULL), crowd->hold_s * NS_PER_S), false);
-    struct crowd_usage server_last = ask(control);
-    (void)printf("wall_ns %lld server_cpu_ns %lld agents_cpu_ns %lld server_kb %lld hold_cpu_ns %lld\n",
-                 (long long)wall, (long long)(server_then.cpu_ns - server.cpu_ns),
-                 (long long)(agents_then.cpu_ns - agents.cpu_ns), (long long)server_then.resident_kb,
-                 (long long)(server_last.cpu_ns - server_then.cpu_ns));
-    (void)fflush(stdout);
-    _exit(0); /* thousands of sockets are not closed one by one */
-}
-
-static uint16_t free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &size) < 0)
-        crowd_die("cannot find a free port");
-    (void)close(fd);
-    return ntohs(address.sin_port);
-}
-
-static void make_keys(struct crowd *crowd)
-{
-    struct job_secret secret;
-    struct muster_error err;
-    if (getrandom(&secret, sizeof secret, 0) != sizeof secret)
-        crowd_die("getrandom");
-    must(secret_derive(&secret, "crowd", &crowd->keys, &err), &err);
-}
-
-static void raise_descriptors(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
-        crowd_die("getrlimit");
-    limit.rlim_cur = limit.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-        crowd_die("setrlimit");
-}
-
-static int usage(void)
-{
-    (void)fprintf(stderr, "usage: crowd ours|bare|tcp AGENTS [--secret] [--elastic] [--hold SECONDS]\n");
-    return 2;
-}
-
-int main(int argc, char *argv[])
-{
-    static const char *const kinds[] = {[CROWD_OURS] = "ours", [CROWD_BARE] = "bare", [CROWD_TCP] = "tcp"};
-    static struct crowd crowd;
-    int64_t number;
-    int kind = 0;
-    while (argc >= 3 && kind < 3 && strcmp(argv[1], kinds[kind]) != 0)
-        kind++;
-    if (argc < 3 || kind == 3 || !text_int64(argv[2], &number) || number < 2 || number > ROSTER_MEMBER_LIMIT)
-        return usage();
-    crowd.kind = (enum crowd_kind)kind;
-    crowd.agents = (int)number;
-    for (int i = 3; i < argc; i++) {
-        if (!strcmp(argv[i], "--secret"))
-            crowd.keyed = true;
-        else if (!strcmp(argv[i], "--elastic"))
-            crowd.elastic = true;
-        else if (!strcmp(argv[i], "--hold") && i + 1 < argc && text_int64(argv[i + 1], &number) &&
-                 number >= 0 && number <= 3600)
-            crowd.hold_s = (int)number, i++;
-        else
-            return usage();
-    }
-    raise_descriptors();
-    if (crowd.keyed)
-        make_keys(&crowd);
-    crowd.port = free_port();
-    run(&crowd);
+    for (;;) /* until the coordinator ends */
+        loop_once(&play, start);
 }

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include "benchmarks/crowd.h"
+#include "benchmarks/worlds/crowd.h"
 #include "proto/base/log.h"
 #include "rendezvous/membership.h"
 
@@ -221,7 +221,7 @@ static void serve_tcp(const struct crowd *crowd, int control)
     }
 }
 
-void crowd_serve(const struct crowd *crowd, int *control)
+pid_t crowd_serve(const struct crowd *crowd, int *control)
 {
     static void (*const servers[])(const struct crowd *, int) = {
         [CROWD_OURS] = serve_ours, [CROWD_BARE] = serve_bare, [CROWD_TCP] = serve_tcp};
@@ -242,4 +242,5 @@ void crowd_serve(const struct crowd *crowd, int *control)
     if (read(pair[0], &ready, 1) != 1)
         crowd_die("the server did not start");
     *control = pair[0];
+    return pid;
 }
