@@ -44,6 +44,7 @@ void board_free(struct board *board)
     for (int i = 0; i < board->node_count; i++)
         board_node_clear(&board->nodes[i]);
     mem_free(board->nodes);
+    mem_free(board->sums);
     mem_free(board);
 }
 
@@ -130,6 +131,7 @@ static void drop_old_nodes(struct board *board, int64_t round)
         }
     }
     board->node_count = kept;
+    board_forget_sums_before(board, round - 1);
 }
 
 void board_world(struct board *board, const struct board_world *world, int64_t now)
@@ -269,7 +271,8 @@ static struct board_node *place_for(struct board *board, const struct board_node
 {
     struct board_node *place = board_find(board, node->member);
     int before = place ? place->rank_count : 0;
-    if (board->ranks_total - before + node->rank_count > BOARD_RANKS)
+    const int room = board_block_of(node).failed ? BOARD_RANKS + BOARD_FAILED_RANKS : BOARD_RANKS;
+    if (board->ranks_total - before + node->rank_count > room)
         return NULL;
     if (!place && board->node_count == BOARD_NODES)
         return NULL;
@@ -349,10 +352,12 @@ void board_take(struct board *board, struct board_node *node, int64_t now)
     board->now = now;
     struct board_node *place = place_for(board, node);
     if (!place) {
-        board->left_out++;
+        note_round(board, node, now);
+        board->left_out += !board_keep_sum(board, node, now);
         board_node_clear(node);
         return;
     }
+    board_forget_sum(board, node->group_rank);
     for (int i = 0; i < node->rank_count && i < place->rank_count; i++)
         if (place->ranks[i].rank == node->ranks[i].rank)
             node->ranks[i].slow_seen = place->ranks[i].slow_seen;
@@ -440,6 +445,11 @@ bool board_steps(const struct board *board, int64_t *lowest, int64_t *highest)
             if (step > *highest)
                 *highest = step;
         }
+    const struct board_block rest = board_total(board, 0); /* with nodes whose ranks are not here */
+    if (rest.low_step >= 0) {
+        *lowest = rest.low_step;
+        *highest = rest.high_step;
+    }
     return *highest >= 0;
 }
 

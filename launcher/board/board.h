@@ -7,9 +7,10 @@
  * keeper's: milliseconds since 1970 (`now`); a time from another node is an age or a duration, never a
  * reading of its clock. -1 is "not known", NAN for figures.
  *
- * Memory is bounded: BOARD_NODES nodes, BOARD_RANKS ranks in all, BOARD_LINES_BYTES of text
- * a rank, BOARD_ROUNDS rounds (the first and the latest), BOARD_POINTS points of a curve (when it is full
- * every other one is dropped and as many seconds are let pass from then on, so that the whole run is on it).
+ * Memory is bounded: BOARD_NODES nodes with BOARD_RANKS ranks in all, and above that BOARD_FAILED_RANKS of
+ * nodes with a failed rank; a sum for each other node; BOARD_LINES_BYTES of text a rank, BOARD_ROUNDS rounds
+ * (the first and the latest), BOARD_POINTS points of a curve (when it is full every other one is dropped and
+ * as many seconds are let pass from then on, so that the whole run is on it).
  */
 #ifndef MUSTER_LAUNCHER_BOARD_BOARD_H
 #define MUSTER_LAUNCHER_BOARD_BOARD_H
@@ -25,6 +26,11 @@
 enum {
     BOARD_NODES = 1024,
     BOARD_RANKS = 4096,
+    BOARD_FAILED_RANKS = 1024,
+    BOARD_SUMS = 16384,
+    BOARD_SINGLE_NODES = 256, /* more are shown as blocks of nodes, and only the notable ones one by one */
+    BOARD_BLOCKS = 128,
+    BOARD_NOTABLE = 64,
     BOARD_NODE_RANKS = 1024, /* ranks of one node */
     BOARD_LINES_BYTES = 1024,
     BOARD_ROUNDS = 64,
@@ -66,6 +72,21 @@ struct board_node {
     struct board_rank *ranks;
 };
 
+/* Nodes with group ranks first to last, added up. */
+struct board_block {
+    int first, last;
+    int nodes, silent, ranks, running, failed, exited;
+    int64_t low_step, high_step; /* -1: no rank has one */
+    int64_t memory;              /* resident bytes of all processes */
+};
+
+/* A node without room for its ranks. */
+struct board_sum {
+    bool there;
+    int64_t round, heard_at;
+    struct board_block of;
+};
+
 struct board_point {
     int64_t at, step;
     double loss, tokens_per_s, step_ms, exposed_ms;
@@ -102,6 +123,12 @@ struct board {
     char verdict[BOARD_TEXT];              /* the first cause; "" */
     int node_count, ranks_total, left_out; /* nodes for which there was no room */
     struct board_node *nodes;              /* by group rank */
+    int sum_count;
+    struct board_sum *sums; /* at their group rank */
+    /* of a board that was read, which has the notable nodes alone */
+    struct board_block total; /* no nodes: none was read */
+    int block_count;
+    struct board_block blocks[BOARD_BLOCKS];
     int round_count;
     int64_t rounds_left_out; /* between the first and the second that are kept */
     struct board_round rounds[BOARD_ROUNDS];
@@ -151,6 +178,22 @@ const struct board_rank *board_rank_find(const struct board *board, int rank);
 bool board_steps(const struct board *board, int64_t *lowest, int64_t *highest);
 /* The rank that the others waited for most often; NULL: none. */
 const struct board_rank *board_slowest(const struct board *board);
+/* --- board_blocks.c: jobs of more nodes than are shown one by one --- */
+
+/* Between two states that a node of a job sends: all together are about 1,000 a second at most. A node is
+ * silent after three. */
+int64_t board_sample_ms(int nodes);
+struct board_block board_block_of(const struct board_node *node);
+/* Whether the sum of a node without room is kept. */
+bool board_keep_sum(struct board *board, const struct board_node *node, int64_t now);
+void board_forget_sum(struct board *board, int group_rank);
+void board_forget_sums_before(struct board *board, int64_t round);
+bool board_is_silent(const struct board *board, const struct board_node *node, int64_t now);
+/* All nodes. */
+struct board_block board_total(const struct board *board, int64_t now);
+/* How many blocks; 0: the nodes are shown one by one. */
+int board_blocks(const struct board *board, int64_t now, struct board_block blocks[BOARD_BLOCKS]);
+
 /* The share of the time since the start in which steps were made that did not have to be made again. NAN: no
  * steps were made. */
 double board_goodput(const struct board *board, int64_t now);

@@ -168,6 +168,56 @@ static void round_json(const struct board_round *round, int64_t age_of, struct b
     buffer_text(out, "}");
 }
 
+static void block_json(const struct board_block *block, struct buffer *out)
+{
+    buffer_printf(out, "{\"first\":%d,\"last\":%d,\"nodes\":%d,\"silent\":%d,\"ranks\":%d,\"running\":%d",
+                  block->first, block->last, block->nodes, block->silent, block->ranks, block->running);
+    buffer_printf(out, ",\"failed\":%d,\"exited\":%d", block->failed, block->exited);
+    known(out, "low_step", block->low_step);
+    known(out, "high_step", block->high_step);
+    if (block->memory)
+        number(out, "memory", block->memory);
+    buffer_text(out, "}");
+}
+
+/* Whether there are any: then only notable nodes are told one by one. */
+static bool blocks_json(const struct board *board, int64_t now, struct buffer *out)
+{
+    struct board_block blocks[BOARD_BLOCKS];
+    const int count = board_blocks(board, now, blocks);
+    if (!count)
+        return false;
+    const struct board_block total = board_total(board, now);
+    buffer_text(out, "\"total\":");
+    block_json(&total, out);
+    buffer_text(out, ",\n\"blocks\":[");
+    for (int i = 0; i < count; i++) {
+        buffer_text(out, i ? ",\n" : "");
+        block_json(&blocks[i], out);
+    }
+    buffer_text(out, "],\n");
+    return true;
+}
+
+static bool is_notable(const struct board *board, const struct board_node *node, int64_t now)
+{
+    return node->warning_count || board_block_of(node).failed || board_is_silent(board, node, now);
+}
+
+static void nodes_json(const struct board *board, int64_t now, size_t lines, bool notable, struct buffer *out)
+{
+    enum { FIRST = 16 };
+    int shown = 0;
+    buffer_text(out, "\"nodes\":[");
+    for (int i = 0; i < board->node_count; i++) {
+        if (notable && (shown == BOARD_NOTABLE || (i >= FIRST && !is_notable(board, &board->nodes[i], now))))
+            continue;
+        buffer_text(out, shown++ ? ",\n" : "");
+        node_json(&board->nodes[i], now, lines, out);
+    }
+    buffer_text(out, "]");
+}
+
 static void job_json(const struct board *board, int64_t now, struct buffer *out)
 {
     const double goodput = board_goodput(board, board->over ? board->now : now);
@@ -190,6 +240,7 @@ static void job_json(const struct board *board, int64_t now, struct buffer *out)
     number(out, "max_nodes", board->max_nodes);
     number(out, "max_restarts", board->max_restarts);
     number(out, "left_out", board->left_out);
+    number(out, "sample_ms", board_sample_ms(board->max_nodes));
     number(out, "rounds_left_out", board->rounds_left_out);
     if (slowest)
         number(out, "slowest_rank", slowest->rank);
@@ -209,12 +260,10 @@ void board_json(const struct board *board, int64_t now, bool lines, struct buffe
     }
     buffer_text(out, "],\n");
     points_json(board->points, board->point_count, -1, out);
-    buffer_text(out, ",\n\"nodes\":[");
-    for (int i = 0; i < board->node_count; i++) {
-        buffer_text(out, i ? ",\n" : "");
-        node_json(&board->nodes[i], now, kept, out);
-    }
-    buffer_text(out, "]}\n");
+    buffer_text(out, ",\n");
+    const bool notable = blocks_json(board, now, out);
+    nodes_json(board, now, kept, notable, out);
+    buffer_text(out, "}\n");
 }
 
 void board_lines_json(const struct board *board, int rank, struct buffer *out)

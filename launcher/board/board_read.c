@@ -266,6 +266,31 @@ static void take_job(const struct tree_node *map, struct board *board)
     board->rounds_left_out = number(map, "rounds_left_out", 0, 0);
 }
 
+static struct board_block block_of(const struct tree_node *map)
+{
+    return (struct board_block){.first = small(map, "first", 0, 0),
+                                .last = small(map, "last", 0, 0),
+                                .nodes = small(map, "nodes", 0, 0),
+                                .silent = small(map, "silent", 0, 0),
+                                .ranks = small(map, "ranks", 0, 0),
+                                .running = small(map, "running", 0, 0),
+                                .failed = small(map, "failed", 0, 0),
+                                .exited = small(map, "exited", 0, 0),
+                                .low_step = known(map, "low_step"),
+                                .high_step = known(map, "high_step"),
+                                .memory = number(map, "memory", 0, 0)};
+}
+
+static void take_blocks(const struct tree_node *map, struct board *board)
+{
+    const struct tree_node *const *items;
+    const size_t count = list(map, "blocks", &items);
+    if (count)
+        board->total = block_of(tree_get(map, "total"));
+    for (size_t i = 0; i < count && i < BOARD_BLOCKS; i++)
+        board->blocks[board->block_count++] = block_of(items[i]);
+}
+
 static int take_nodes(const struct tree_node *map, struct board *board, struct muster_error *err)
 {
     const struct tree_node *const *items;
@@ -281,7 +306,7 @@ static int take_nodes(const struct tree_node *map, struct board *board, struct m
             return -1;
         node->member = (int)i;
         board->ranks_total += node->rank_count;
-        if (board->ranks_total > BOARD_RANKS)
+        if (board->ranks_total > BOARD_RANKS + BOARD_FAILED_RANKS)
             return bad(err, "too many ranks");
     }
     return 0;
@@ -294,6 +319,7 @@ static int take_board(const struct tree_node *map, struct board *board, struct m
     take_job(map, board);
     board->round_count = take_rounds(map, -1, board->rounds, BOARD_ROUNDS);
     board->point_count = take_points(map, -1, board->points);
+    take_blocks(map, board);
     return take_nodes(map, board, err);
 }
 

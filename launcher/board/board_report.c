@@ -216,8 +216,9 @@ static void ranks(struct buffer *out, const struct board *board)
         for (int j = 0; j < board->nodes[i].rank_count && out->length < RANKS_END; j++, shown++)
             rank_row(out, &board->nodes[i], &board->nodes[i].ranks[j]);
     buffer_text(out, "</table></div>");
-    if (shown < board->ranks_total)
-        buffer_printf(out, "<p class=\"dim\">%d more ranks are left out.</p>", board->ranks_total - shown);
+    const struct board_block total = board_total(board, board->now);
+    if (shown < total.ranks)
+        buffer_printf(out, "<p class=\"dim\">%d more ranks are left out.</p>", total.ranks - shown);
     buffer_text(out, "</section>\n");
 }
 

@@ -94,6 +94,11 @@ static void job_rows(struct screen *screen, const struct board *board, int64_t n
             round->nodes == 1 ? "" : "s", (long long)round->restarts, (long long)board->max_restarts,
             isfinite(goodput) ? "   goodput " : "", isfinite(goodput) ? 100 * goodput : 0.0,
             isfinite(goodput) ? "%" : "");
+    const struct board_block total = board_total(board, now);
+    if (total.nodes > BOARD_SINGLE_NODES)
+        row(screen, total.silent || total.failed ? SCREEN_BAD : SCREEN_PLAIN,
+            "%d nodes report, %d of them silent; of %d ranks %d run, %d failed; below are the notable nodes",
+            total.nodes, total.silent, total.ranks, total.running, total.failed);
     figure_rows(screen, board);
     if (*board->waiting)
         row(screen, SCREEN_DIM, "waiting: %s", board->waiting);

@@ -5,7 +5,7 @@
   const $ = (id) => document.getElementById(id);
   const PARTS = [["detect", "detected"], ["stop", "stopped"], ["form", "world formed"], ["start", "started"],
     ["import", "imports"], ["first", "first step"]];
-  const TABLE_RANKS = 64, SILENT_MS = 3000;
+  const TABLE_RANKS = 64;
   let chosen = -1, picked = false, heard = 0, slow = -1, board = null;
 
   const el = (tag, name, text) => {
@@ -111,7 +111,8 @@
   };
   const tiles = (b, ranks) => {
     const list = [], first = ranks.find(({ rank }) => rank.figures), f = first ? first.rank.figures : {};
-    const steps = ranks.map(({ rank }) => rank.step).filter(has), running = ranks.filter(({ rank }) => rank.state === "running");
+    const t = b.total, running = t ? t.running : ranks.filter(({ rank }) => rank.state === "running").length;
+    const steps = (t ? [t.low_step, t.high_step] : ranks.map(({ rank }) => rank.step)).filter(has);
     const round = b.rounds[b.rounds.length - 1];
     slow = has(f.slow_rank) ? f.slow_rank : -1;
     if (steps.length) {
@@ -126,7 +127,7 @@
     if (has(f.step_ms)) list.push(tile("step time", span(f.step_ms)));
     if (has(f.exposed_ms)) list.push(tile("exposed comm", span(f.exposed_ms), f.step_ms > 0 ? Math.round(100 * f.exposed_ms / f.step_ms) + "%" : ""));
     if (f.slow_rank >= 0) list.push(tile("waited for", "rank " + f.slow_rank, span(f.slow_ms) + " a step"));
-    list.push(tile("running", String(running.length), "of " + (round ? round.world_size : ranks.length)));
+    list.push(tile("running", String(running), "of " + (round ? round.world_size : ranks.length)));
     list.push(tile("restarts", String(round ? round.restarts : 0), "of " + b.max_restarts));
     if (has(b.goodput)) list.push(tile("goodput", (100 * b.goodput).toFixed(1) + "%"));
     for (const [name, value] of Object.entries(f))
@@ -210,9 +211,10 @@
     tbody.append(...shown.map(row));
     table.replaceChildren(thead, tbody);
     if (focused) { const button = table.querySelector("tr.chosen button"); if (button) button.focus(); }
-    set("ranks-count", many ? "(" + shown.length + " of " + ranks.length + "; those that do not run come first)" : "");
-    show("map", many);
-    if (many) $("map").replaceChildren(...ranks.map(({ node, rank }) => {
+    set("ranks-count", many || b.total ? "(" + shown.length + " of " + (b.total || { ranks: ranks.length }).ranks
+      + "; those that do not run come first)" : "");
+    show("map", many && !b.blocks);
+    if (many && !b.blocks) $("map").replaceChildren(...ranks.map(({ node, rank }) => {
       const cell = el("button", kind(rank.state));
       cell.type = "button";
       cell.title = "rank " + rank.rank + " on " + node.host + ": " + rank.state;
@@ -232,13 +234,30 @@
     ["memory", "n", (n) => bytes(sum(n.ranks.map((rank) => rank.memory)) || undefined)],
     ["last report", "n wide", (n) => has(n.heard_ms) ? span(n.heard_ms) + " ago" : "–"],
   ];
-  const node_state = (b, n) => !b.over && n.heard_ms > SILENT_MS ? ["silent", "bad"]
+  const node_state = (b, n) => !b.over && n.heard_ms > 3 * (b.sample_ms || 1000) ? ["silent", "bad"]
     : [n.state.toLowerCase().replace("_", " "), n.state === "RUNNING" ? "good" : b.over ? "" : "warn"];
+  // Of a job of many nodes: blocks of them first, then those that are notable.
+  const BLOCK_COLUMNS = [(k) => "nodes " + k.first + " to " + k.last, null, (k) => k.ranks, (k) => k.running,
+    (k) => has(k.low_step) ? short(k.low_step) : "–", (k) => bytes(k.memory), (k) => count(k.nodes, "node")];
+  const block_row = (b, k) => {
+    const tr = el("tr", "block");
+    BLOCK_COLUMNS.forEach((value, i) => {
+      const td = el("td", NODE_COLUMNS[i][1], value ? value(k) : undefined);
+      if (!value && k.failed) td.append(el("span", "pill bad", count(k.failed, "rank") + " failed"));
+      if (!value && k.silent) td.append(el("span", "pill bad", k.silent + " silent"));
+      if (!value && !k.failed && !k.silent) {
+        const well = k.running + k.exited === k.ranks;
+        td.append(el("span", "pill " + (well ? "good" : "warn"), well ? "running" : "starting"));
+      }
+      tr.append(td);
+    });
+    return tr;
+  };
   const nodes_part = (b) => {
     const head = el("tr"), thead = el("thead"), tbody = el("tbody");
     for (const [name, look] of NODE_COLUMNS) head.append(el("th", look, name));
     thead.append(head);
-    tbody.append(...b.nodes.slice(0, TABLE_RANKS).map((n) => {
+    tbody.append(...(b.blocks || []).map((k) => block_row(b, k)), ...b.nodes.slice(0, TABLE_RANKS).map((n) => {
       const tr = el("tr");
       for (const [name, look, value] of NODE_COLUMNS) {
         const td = el("td", look, value ? value(n) : undefined), [state, kind] = node_state(b, n);

@@ -10,7 +10,6 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 
-static const int64_t sample_ns = NS_PER_S;
 enum { NOTES_A_TURN = 64 };
 
 static int64_t since_ms(struct instant later, struct instant earlier)
@@ -93,7 +92,7 @@ static void sample(struct agent *agent)
     struct agent_board *own = agent->board;
     struct board_node node;
     const int64_t now = agent_board_now(agent);
-    own->due = instant_add(clock_now(NULL), sample_ns);
+    own->due = instant_add(clock_now(NULL), board_sample_ms(own->board->max_nodes) * NS_PER_MS);
     if (agent_board_fill_node(agent, &node) < 0) {
         board_node_clear(&node);
         return;

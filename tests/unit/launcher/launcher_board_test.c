@@ -195,7 +195,10 @@ static void memory_is_bounded(void **state)
         board_take(board, &node, i);
     }
     assert_int_equal(board->ranks_total, BOARD_RANKS);
-    assert_int_equal(board->left_out, BOARD_NODES + 10 - BOARD_RANKS / 8);
+    assert_int_equal(board->left_out, 0);
+    struct board_node without = make_node(BOARD_NODES + 10, -1, 8, 0); /* a spare, which has no place */
+    board_take(board, &without, 2000);
+    assert_int_equal(board->left_out, 1);
     for (int i = 0; i < 500; i++) {
         board_world(board, &(struct board_world){.round = i, .nodes = 1, .world_size = 8}, 1000 * i);
         board_stop(board, true, "", 1000 * i + 500);
@@ -209,6 +212,67 @@ static void memory_is_bounded(void **state)
     assert_true(board->point_count > BOARD_POINTS / 4 && board->point_count <= BOARD_POINTS);
     assert_true(board->points[0].at < 1000 * 1024); /* the whole run is on it */
     assert_true(board->points[board->point_count - 1].at > 1000 * (100000 - 1024));
+    board_free(board);
+}
+
+/* 16,384 nodes of 8 ranks: the answer is small, and no failed rank and no silent node is missing in it. */
+static void a_large_job_is_shown_in_blocks(void **state)
+{
+    (void)state;
+    enum { NODES = 16384, SILENT = 9000, FAILED = 16000 };
+    struct board *board = board_create(0);
+    board->max_nodes = NODES;
+    board_world(board, &(struct board_world){.nodes = NODES, .world_size = 8 * NODES}, 0);
+    for (int i = 0; i < NODES; i++) {
+        struct board_node node = make_node(i, i, 8, 0);
+        for (int j = 0; j < 8; j++)
+            beat(&node.ranks[j], i == 12345 ? 90 : 100, 0, 3);
+        if (i == FAILED) {
+            board_text(node.ranks[3].state, sizeof node.ranks[3].state, "failed");
+            node.ranks[3].exit_code = 7;
+            node.ranks[3].lines = mem_strdup("no memory");
+        }
+        board_take(board, &node, i == SILENT ? 1000 : 60000);
+    }
+    assert_int_equal(board->left_out, 0);
+    assert_int_equal(board->ranks_total, BOARD_RANKS + 8);
+    assert_int_equal(board->rounds[0].last_step, 100); /* also of nodes without room */
+    struct board_block blocks[BOARD_BLOCKS];
+    const int64_t now = 60500;
+    assert_int_equal(board_blocks(board, now, blocks), 128);
+    for (int i = 0; i < 128; i++) {
+        assert_int_equal(blocks[i].first, 128 * i);
+        assert_int_equal(blocks[i].last, 128 * i + 127);
+        assert_int_equal(blocks[i].nodes, 128);
+        assert_int_equal(blocks[i].ranks, 1024);
+        assert_int_equal(blocks[i].failed, i == FAILED / 128);
+        assert_int_equal(blocks[i].silent, i == SILENT / 128);
+        assert_int_equal(blocks[i].low_step, i == 12345 / 128 ? 90 : 100);
+    }
+    scope_buffer text = {0}, screen = {0};
+    board_json(board, now, true, &text);
+    assert_false(text.failed);
+    assert_true(text.length < 128 * 1024);
+    struct muster_error err;
+    struct board *read = board_read("board", text.data, text.length, now, &err);
+    assert_non_null(read);
+    const struct board_block total = board_total(read, now);
+    assert_int_equal(total.nodes, NODES);
+    assert_int_equal(total.ranks, 8 * NODES);
+    assert_int_equal(total.failed, 1);
+    assert_int_equal(total.silent, 1);
+    const struct board_rank *failed = board_rank_find(read, 8 * FAILED + 3);
+    assert_true(failed && !strcmp(failed->lines ? failed->lines : "", ""));
+    int64_t low, high;
+    assert_true(board_steps(read, &low, &high) && low == 90 && high == 100);
+    assert_true(board_screen(read, now, 120, 40, 0, &screen) > 0);
+    buffer_append(&screen, "", 1);
+    assert_non_null(
+        strstr(screen.data, "16384 nodes report, 1 of them silent; of 131072 ranks 131071 run, 1 failed"));
+    board_free(read);
+    /* the next worlds are smaller: nothing of it is left */
+    board_world(board, &(struct board_world){.round = 2, .nodes = 1, .world_size = 8}, 70000);
+    assert_int_equal(board_total(board, 70000).nodes, 0);
     board_free(board);
 }
 
@@ -547,6 +611,7 @@ int main(void)
         cmocka_unit_test(a_failure_that_comes_late_is_the_cause_where_there_is_no_other),
         cmocka_unit_test(a_lost_node_is_a_silent_one),
         cmocka_unit_test(memory_is_bounded),
+        cmocka_unit_test(a_large_job_is_shown_in_blocks),
         cmocka_unit_test(the_curve_is_that_of_the_first_node),
         cmocka_unit_test(a_note_comes_through_within_its_limit),
         cmocka_unit_test(the_history_comes_with_the_others),
