@@ -44,6 +44,10 @@ int api_device_find(const struct muster_trainer *t, int local_rank, struct api_f
     const struct train_config *c = &t->config;
     struct rank_offer *offer = &found->offer;
     struct muster_error why = {0};
+    if (api_described(t))
+        return error_set(err, MUSTER_E_INVALID,
+                         "training.device: %s describes a GPU for --plan and --suggest: train with cuda",
+                         api_described(t)->name);
     if (device_choose((enum device_choice)c->device, &found->device, err) < 0)
         return -1;
     const struct muster_cuda_module *module = found->device.module;

@@ -35,10 +35,13 @@ static int format_plan(const struct muster_trainer *t, const struct plan *plan, 
 int api_plan_sizes(struct muster_trainer *t, struct muster_error *err)
 {
     struct device_chosen chosen;
-    if (t->config.device == DEVICE_CUDA) { /* a GPU need not be here */
+    if (t->config.device == DEVICE_CUDA || api_described(t)) { /* a GPU need not be here */
         const struct muster_cuda_module *module = device_module_load(err);
         if (!module)
-            return error_wrap(err, "a plan of training.device: cuda (plan with cpu for the CPU's sizes)");
+            return error_wrap(err, "a plan of training.device: %s (plan with cpu for the CPU's sizes)",
+                              api_described(t) ? api_described(t)->name : "cuda");
+        if (api_described_check(t, err) < 0)
+            return -1;
         t->plan.kernels = module->device->kernels(NULL);
         t->plan.grouped = true;
         return 0;
@@ -50,15 +53,24 @@ int api_plan_sizes(struct muster_trainer *t, struct muster_error *err)
     return 0;
 }
 
-static int every_stage_fits(const struct muster_trainer *t, struct muster_error *err)
+/* Whether every stage fits into training.memory_limit, and into a GPU that is described. */
+static int every_stage_fits(const struct muster_trainer *t, int world_size, struct muster_error *err)
 {
     struct plan_stages stages = {0};
+    const int64_t limit = t->config.memory_limit;
+    const int64_t device = api_described(t) ? api_described_memory(t, world_size) : 0;
+    char is[160] = "is training.memory_limit";
+    if (!limit && !device)
+        return 0;
+    if (device && (!limit || device < limit))
+        (void)snprintf(is, sizeof is, "is what the %s has next to its libraries",
+                       api_described(t)->product); /* ours: fits */
     if (plan_stages_build(&t->model, &t->plan, &stages, err) < 0)
         return -1;
     int result = 0;
     for (int s = 0; s < stages.count && !result; s++)
-        result =
-            plan_fits(&t->model, &stages.plans[s], t->config.memory_limit, "is training.memory_limit", err);
+        result = plan_fits(&t->model, &stages.plans[s], device && (!limit || device < limit) ? device : limit,
+                           is, err);
     plan_stages_free(&stages);
     return result;
 }
@@ -76,8 +88,10 @@ static int with_plan(struct muster_model *model, int32_t world_size, const char 
     if (!result && !(result = plan_build(&t.model, &t.plan, &plan, err))) {
         if (out && format_plan(&t, &plan, format, out) < 0)
             result = error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
-        else if (!out && t.config.memory_limit > 0)
-            result = every_stage_fits(&t, err);
+        else if (out && api_described(&t))
+            result = api_described_text(&t, &plan, format, out, err);
+        else if (!out)
+            result = every_stage_fits(&t, world_size, err);
         plan_free(&plan);
     }
     api_release(&t);
@@ -254,11 +268,12 @@ int muster_plan_predict(struct muster_model *model, int32_t world_size, const ch
                          world_size);
     struct muster_prediction found = {.size = sizeof found};
     int result = api_prepare(&t, model, settings, &place, err);
-    if (!result && t.config.device == DEVICE_CUDA)
-        result = error_set(
-            err, MUSTER_E_UNSUPPORTED,
-            "a prediction for training.device: cuda: parts of a step are measured on the CPU alone; "
-            "predict with cpu");
+    if (!result && (t.config.device == DEVICE_CUDA || api_described(&t)))
+        result =
+            error_set(err, MUSTER_E_UNSUPPORTED,
+                      "a prediction for training.device: %s: parts of a step are measured on the CPU alone; "
+                      "predict with cpu",
+                      api_described(&t) ? api_described(&t)->name : "cuda");
     if (!result)
         result = predict(&t, world_size, &found, err);
     api_release(&t);

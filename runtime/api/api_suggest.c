@@ -47,6 +47,7 @@ static int64_t memory_of(const struct muster_trainer *t, const struct muster_mac
     const int sharing = m->ranks_per_node ? m->ranks_per_node : m->world_size;
     return m->memory                    ? m->memory
            : t->config.memory_limit > 0 ? t->config.memory_limit
+           : api_described(t)           ? api_described_memory(t, m->world_size)
                                         : host_memory_total() / sharing;
 }
 

@@ -6,6 +6,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/config/train_config.h"
 #include "runtime/config/train_plan.h"
+#include "runtime/cuda/devices/devices.h"
 #include "runtime/device/device_module.h"
 #include "runtime/plan/plan_cut.h"
 #include "runtime/train/offers.h"
@@ -137,6 +138,19 @@ int api_make_plan(struct muster_trainer *trainer, const struct train_place *plac
 int api_prepare(struct muster_trainer *trainer, struct muster_model *model, const char *const *settings,
                 const struct train_place *place, struct muster_error *err);
 void api_release(struct muster_trainer *trainer);
+/* ---- api_described.c: a plan for a GPU that is not here ---- */
+
+/* The GPU that training.device describes; NULL: it names a device to train on. */
+const struct cuda_description *api_described(const struct muster_trainer *trainer);
+/* 0 where the described GPU can compute as the settings have it, or none is described. */
+int api_described_check(const struct muster_trainer *trainer, struct muster_error *err);
+/* Bytes of the described GPU that a plan of so many ranks may take, next to its libraries. */
+int64_t api_described_memory(const struct muster_trainer *trainer, int world_size);
+/* Adds the described GPU's memory, and the least time of a step by arithmetic, to the text of a plan (enum
+ * muster_plan_format). */
+int api_described_text(const struct muster_trainer *trainer, const struct plan *plan, int32_t format,
+                       struct buffer *out, struct muster_error *err);
+
 /* Work memory depends on the kernels of the settings' device; no device is opened. */
 int api_plan_sizes(struct muster_trainer *trainer, struct muster_error *err);
 

@@ -111,7 +111,7 @@ struct train_config {
     int64_t seed;
     int64_t threads;      /* threads of the compute stream; 0: cores / local world size */
     int64_t memory_limit; /* bytes a rank may plan; 0: the machine's free memory */
-    int device;           /* enum device_choice */
+    int device;           /* enum device_choice; after those, enum cuda_device: a plan for it alone */
     int comm;             /* TRAIN_COMM_... */
     bool sync_errors;     /* a GPU's errors name the exact operation */
     bool cuda_graphs;     /* a layer is launched as one */

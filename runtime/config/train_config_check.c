@@ -77,7 +77,7 @@ static const struct effect {
     {"training.dampening", "training.optimizer", ONLY(OPTIMIZER_SGD)},
     {"training.dampening", "training.momentum", 0},
     {"training.nesterov", "training.optimizer", ONLY(OPTIMIZER_SGD)},
-    {"training.cuda_graphs", "training.device", ONLY(DEVICE_AUTO) | ONLY(DEVICE_CUDA)},
+    {"training.cuda_graphs", "training.device", (uint32_t)~ONLY(DEVICE_CPU)},
     {"training.output_format", "training.output", NOT_EMPTY},
     {"training.checkpoint_every", "training.checkpoint_dir", NOT_EMPTY},
     {"training.checkpoint_share", "training.checkpoint_dir", NOT_EMPTY},

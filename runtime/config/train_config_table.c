@@ -8,6 +8,7 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 #include "proto/base/text_list.h"
+#include "runtime/cuda/devices/devices.h"
 #include "runtime/device/device_module.h"
 #include "runtime/files/files.h"
 #include "runtime/model/lora.h"
@@ -81,7 +82,10 @@ static const char *const devices[] = {
 #define DEVICE_CHOICE_NAME(symbol, name) name,
     DEVICE_CHOICES(DEVICE_CHOICE_NAME)
 #undef DEVICE_CHOICE_NAME
-        NULL};
+#define CUDA_DEVICE_NAME(symbol, name) name,
+        CUDA_DEVICES(CUDA_DEVICE_NAME)
+#undef CUDA_DEVICE_NAME
+            NULL};
 static const char *const comms[] = {"auto", "host", "nccl", NULL};             /* TRAIN_COMM_... */
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL}; /* enum rotary_kind */
 /* enum picture_kind of trainer/pictures */

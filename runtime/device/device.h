@@ -66,7 +66,7 @@ struct device_ops {
     /* Bytes that arenas of DEVICE and COMM memory could take now; 0: not known. */
     int64_t (*memory_available)(struct device *device);
     /* Of these, an allowance for memory that the device's libraries take after the arenas; with a comm of the
-     * device's own if `comm`. NULL: none. */
+     * device's own if `comm`. NULL: none. device NULL: of any. */
     int64_t (*memory_kept)(struct device *device, bool comm);
     /* NULL where errors are exact anyway. on: every operation is waited for, so that an asynchronous error
      * names the operation that caused it; much slower. Before the first stream is made. */

@@ -302,6 +302,33 @@ class Memory(Cuda):
                 else:
                     self.assertEqual(json.loads(done.stdout)["bytes"], run.planned, (device, done.stderr))
 
+    def plan(self, device, *sets, **environment):
+        """The plan as JSON, or the error, on a machine without a driver."""
+        variables = {**os.environ, "MUSTER_CUDA_MODULE": str(FAKES / "libmuster_cuda.so"), "LD_LIBRARY_PATH": str(FAKES), "FAKE_CUDA_DRIVER": "0"}
+        command = [TRAIN, self.path / "config.yaml", f"--device={device}", "--output=json", *sets]
+        done = subprocess.run([str(word) for word in command], env=variables, cwd=self.path, capture_output=True, text=True, timeout=LIMIT, check=False)
+        return done.stderr if done.returncode else json.loads(done.stdout)
+
+    @needs_fakes
+    def test_a_plan_for_a_gpu_that_is_not_here(self):
+        here = self.plan("cuda", "--plan")
+        for name, gigabytes, comm, ranks, nccl in ("h100", 79, "auto", 2, 512 << 20), ("t4", 15, "auto", 1, 0), ("b200", 179, "host", 2, 0):
+            found = self.plan(name, "--plan", f"--world-size={ranks}", f"--comm={comm}")
+            device = found["device"]
+            self.assertEqual((device["name"], device["memory"] >> 30, device["cublaslt"], device["nccl"]), (name, gigabytes, 160 << 20, nccl))
+            self.assertEqual(device["left"], device["memory"] - device["plan"] - device["cublaslt"] - device["nccl"])
+            if ranks == 1:
+                self.assertEqual(found["bytes"], here["bytes"])
+                self.assertEqual(device["plan"], sum(here["bytes_by_memory"][name] for name in ("device", "comm")))
+        tf32, fp32 = (self.plan("h100", "--plan", "--set", f"training.matmul_precision={name}")["device"] for name in ("tf32", "fp32"))
+        self.assertAlmostEqual(fp32["products_least_s"] / tf32["products_least_s"], 494.7 / 67, places=4)
+        large = ("--set", "training.micro_batch=512", "--set", "training.global_batch=512", "--set", "training.sequence_length=512", "--set", "model.channels=1024", "--plan")
+        self.assertRegex(self.plan("t4", *large), r"the plan needs .* but 14.8 GB .* is what the NVIDIA T4, 16 GB has next to its libraries; it fits with ")
+        self.assertIn("T4, 16 GB (sm_75) has no tf32", self.plan("t4", "--plan", "--set", "training.matmul_precision=tf32"))
+        self.assertIn("is not one of auto, cpu, cuda, t4, a100, h100, h200, b200", self.plan("h101", "--plan"))
+        self.assertIn("h100 describes a GPU for --plan and --suggest: train with cuda", self.plan("h100"))
+        self.assertIn("a prediction for training.device: h100: parts of a step are measured on the CPU alone", self.plan("h100", "--plan", "--predict"))
+
     @needs_fakes
     def test_room_is_left_for_libraries(self):
         planned = self.learns().planned
