@@ -208,6 +208,12 @@ struct compress_piece {
     int64_t rows, columns, left, right;
 };
 
+/* The largest finite value of a type of 16 bits. */
+static inline float compress_narrow_limit(enum dtype dtype)
+{
+    return dtype == DTYPE_F16 ? 65504.0f : 3.38953139e38f;
+}
+
 /* Compression of gradients on a device whose memory the host does not reach: the functions of
  * runtime/compress of the same names, for float, on the stream. Clip factor and skip are those of scalars. */
 struct kernels_compress {
@@ -241,7 +247,7 @@ struct kernels {
     const struct kernels_compress *compress; /* NULL: gradients are in the host's memory */
 };
 
-enum { KERNELS_ABI = 14 };
+enum { KERNELS_ABI = 15 };
 
 /* How far apart the rows of a matrix are best that has `width` columns and whose distance is free; width
  * where an int does not hold the multiple. */

@@ -29,6 +29,7 @@ struct compress_call {
     double factor;
     bool skip;       /* the step changes nothing: gradient, feedback and factor stay, and zeros are sent */
     double *figures; /* [2]: += squares of the part not sent, and of the whole; dense pieces do not count */
+    enum dtype wire; /* of the values that top-k sends: bf16 or f16; any other: dtype */
 };
 
 /* Elements that top-k sends of a run. */
@@ -39,8 +40,14 @@ struct compress_sizes {
 };
 struct compress_sizes compress_measure(const struct compress_piece *pieces, int count);
 
-/* encoded: the kept values, then their places in their pieces, 4 bytes each. dense: the dense pieces; may be
- * NULL where there are none. */
+/* Bytes of that many kept values, each of `size` bytes, before their places: a multiple of 4. */
+static inline int64_t compress_values_bytes(int64_t kept, int size)
+{
+    return (kept * size + 3) / 4 * 4;
+}
+/* encoded: the kept values, of c->wire, then their places in their pieces, 4 bytes each. 16 bits round the
+ * values, the largest finite value of the type at most; the feedback keeps the rest. The choice is that of
+ * dtype. dense: the dense pieces, of dtype; may be NULL where there are none. */
 void compress_topk_encode(const struct compress_call *c, void *encoded, void *dense);
 /* encoded: of all replicas, `stride` bytes apart. dense: summed. */
 void compress_topk_decode(const struct compress_call *c, const void *encoded, int replicas, int64_t stride,

@@ -1,6 +1,8 @@
 /* topk.c - compress.h: sums with feedback, dense pieces, and the largest elements. */
+#include <math.h>
 #include <string.h>
 
+#include "kernels/narrow.h"
 #include "runtime/compress/compress_internal.h"
 
 int64_t compress_kept(double ratio, int64_t count)
@@ -111,10 +113,32 @@ NUMBER_INLINE uint64_t find_border(const void *values, bool wide, int64_t count,
     return border;
 }
 
-/* Moves the largest elements of a piece to values and places. The feedback keeps the others. */
+static bool is_narrow(const struct compress_call *c)
+{
+    return c->wire == DTYPE_BF16 || c->wire == DTYPE_F16;
+}
+
+static int value_size(const struct compress_call *c)
+{
+    return dtype_size(is_narrow(c) ? c->wire : c->dtype);
+}
+
+/* Writes a value of 16 bits. Returns the part of it that is not sent. */
+static double put_narrow(uint16_t *to, enum dtype wire, double value)
+{
+    const float limit = compress_narrow_limit(wire), exact = (float)value,
+                sent = isfinite(exact) ? fminf(fmaxf(exact, -limit), limit) : exact;
+    *to = wire == DTYPE_BF16 ? narrow_to_bf16(sent) : narrow_to_f16(sent);
+    return isfinite(exact)
+               ? value - (double)(wire == DTYPE_BF16 ? narrow_from_bf16(*to) : narrow_from_f16(*to))
+               : 0;
+}
+
+/* Copies the largest elements of a piece to values and places. The feedback keeps what they leave. */
 NUMBER_INLINE void encode_piece(const struct compress_call *c, const struct compress_piece *piece, bool wide,
                                 void *values, int32_t *places)
 {
+    const bool narrow = is_narrow(c);
     const void *sum = number_of(c->gradient, wide, piece->at);
     void *feedback = c->feedback ? number_at(c->feedback, wide, piece->at) : NULL;
     double left = 0, whole = 0;
@@ -123,15 +147,19 @@ NUMBER_INLINE void encode_piece(const struct compress_call *c, const struct comp
     for (int64_t i = 0; i < piece->count; i++) {
         const uint64_t m = magnitude(sum, wide, i);
         const double value = number_get(sum, wide, i);
-        bool is_sent = m > border || (m == border && equal > 0);
+        const bool is_sent = m > border || (m == border && equal > 0);
+        const double rest = !is_sent ? value
+                            : narrow ? put_narrow((uint16_t *)values + sent, c->wire, value)
+                                     : 0;
         whole += value * value;
-        left += is_sent ? 0 : value * value;
+        left += rest * rest;
         if (feedback)
-            number_set(feedback, wide, i, is_sent ? 0 : value * c->factor);
+            number_set(feedback, wide, i, rest * c->factor);
         if (!is_sent)
             continue;
         equal -= m == border;
-        number_set(values, wide, sent, value);
+        if (!narrow)
+            number_set(values, wide, sent, value);
         places[sent++] = (int32_t)(uint32_t)i;
     }
     c->figures[0] += left;
@@ -143,15 +171,18 @@ void compress_topk_encode(const struct compress_call *c, void *encoded, void *de
     const bool wide = c->dtype == DTYPE_F64;
     const struct compress_sizes sizes = compress_measure(c->pieces, c->count);
     char *values = encoded;
-    int32_t *places = (int32_t *)((char *)encoded + sizes.kept * dtype_size(c->dtype));
+    const int64_t values_bytes = compress_values_bytes(sizes.kept, value_size(c));
+    int32_t *places = (int32_t *)((char *)encoded + values_bytes);
     if (c->skip) {
-        memset(encoded, 0, (size_t)(sizes.kept * (dtype_size(c->dtype) + 4)));
+        memset(encoded, 0, (size_t)(values_bytes + sizes.kept * 4));
         if (dense)
             memset(dense, 0, (size_t)(sizes.dense * dtype_size(c->dtype)));
         return;
     }
     if (dense)
         compress_pack(c, dense);
+    if (is_narrow(c)) /* an odd number of them ends with two bytes of 0 */
+        memset((char *)encoded + sizes.kept * 2, 0, (size_t)(values_bytes - sizes.kept * 2));
     for (int i = 0; i < c->count; i++) {
         const struct compress_piece *piece = &c->pieces[i];
         if (!piece->kept)
@@ -161,7 +192,7 @@ void compress_topk_encode(const struct compress_call *c, void *encoded, void *de
             encode_piece(c, piece, true, values, places);
         else
             encode_piece(c, piece, false, values, places);
-        values += piece->kept * dtype_size(c->dtype);
+        values += piece->kept * value_size(c);
         places += piece->kept;
     }
 }
@@ -174,12 +205,22 @@ NUMBER_INLINE void add_values(void *sum, const void *values, const int32_t *plac
     }
 }
 
+static void add_narrow(void *sum, bool wide, const uint16_t *values, enum dtype wire, const int32_t *places,
+                       int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = (uint32_t)places[i];
+        const float value = wire == DTYPE_BF16 ? narrow_from_bf16(values[i]) : narrow_from_f16(values[i]);
+        number_set(sum, wide, at, number_get(sum, wide, at) + (double)value);
+    }
+}
+
 void compress_topk_decode(const struct compress_call *c, const void *encoded, int replicas, int64_t stride,
                           const void *dense)
 {
     const bool wide = c->dtype == DTYPE_F64;
-    const int size = dtype_size(c->dtype);
-    const int64_t all = compress_measure(c->pieces, c->count).kept;
+    const int size = dtype_size(c->dtype), sent = value_size(c);
+    const int64_t all = compress_values_bytes(compress_measure(c->pieces, c->count).kept, sent);
     int64_t before = 0; /* kept elements of the pieces before */
     if (c->skip)
         return;
@@ -193,11 +234,14 @@ void compress_topk_decode(const struct compress_call *c, const void *encoded, in
         memset(sum, 0, (size_t)(piece->count * size));
         for (int r = 0; r < replicas; r++) {
             const char *from = (const char *)encoded + r * stride;
-            const int32_t *places = (const int32_t *)(from + all * size) + before;
-            if (wide)
-                add_values(sum, from + before * size, places, true, piece->kept);
+            const int32_t *places = (const int32_t *)(from + all) + before;
+            from += before * sent;
+            if (is_narrow(c))
+                add_narrow(sum, wide, (const uint16_t *)from, c->wire, places, piece->kept);
+            else if (wide)
+                add_values(sum, from, places, true, piece->kept);
             else
-                add_values(sum, from + before * size, places, false, piece->kept);
+                add_values(sum, from, places, false, piece->kept);
         }
         before += piece->kept;
     }

@@ -480,6 +480,8 @@ struct plan_wire_shape {
 struct plan_wire_shape plan_wire_shape(const struct plan *plan, int group);
 /* The bytes of a step that compresses. */
 struct plan_wire plan_wire_bytes(const struct plan *plan);
+/* The type of the values that top-k sends. */
+enum dtype plan_topk_wire(const struct plan *plan);
 /* Replicas from which on top-k of this ratio sends as much as a dense sum, or more. */
 int plan_topk_border(const struct plan *plan);
 

@@ -192,9 +192,15 @@ static enum mesh_axis factor_axis(const struct plan_builder *b)
     return b->shard_ranks > 1 ? AXIS_DATA : b->replica_axis;
 }
 
+enum dtype plan_topk_wire(const struct plan *plan)
+{
+    return plan_is_narrow(plan->options.reduce_dtype) ? plan->options.reduce_dtype : plan->options.dtype;
+}
+
 static int64_t topk_bytes(const struct plan *plan, const struct param_group *group)
 {
-    return at_least_one(sizes_of(plan, group).kept) * (dtype_size(plan->options.dtype) + PLACE_BYTES);
+    const int64_t kept = at_least_one(sizes_of(plan, group).kept);
+    return compress_values_bytes(kept, dtype_size(plan_topk_wire(plan))) + kept * PLACE_BYTES;
 }
 
 static int replica_of(const struct plan_builder *b)
@@ -229,6 +235,12 @@ void plan_begin_exchange(struct plan_builder *b, int g)
                       at_least_one(sizes.left));
     else
         emit_transfer(b, g, COMM_ALL_GATHER, b->replica_axis, state->encoded, DTYPE_I32, offset, own / 4);
+}
+
+void plan_begin_early(struct plan_builder *b, int g)
+{
+    if (!b->options->clip && !b->options->check && !plan_is_tied(&b->plan->groups[g]))
+        plan_begin_exchange(b, g);
 }
 
 /* The second factor of the matrices. */
@@ -315,7 +327,7 @@ struct plan_wire plan_wire_bytes(const struct plan *plan)
 
 int plan_topk_border(const struct plan *plan)
 {
-    const double size = dtype_size(plan->options.dtype);
+    const double size = dtype_size(plan_topk_wire(plan));
     const double replicas = 2 * size / (plan->options.compression.ratio * (size + PLACE_BYTES));
     return (int)ceil(replicas - 1e-9);
 }

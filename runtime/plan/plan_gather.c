@@ -52,7 +52,8 @@ static void classify(struct plan_builder *b)
                 continue;
             b->groups[g].slot_class = b->class_count;
             class->groups++;
-            class->reduced_groups += plan->groups[g].trainable && plan_has_full_gradient(b, g);
+            class->reduced_groups += plan->groups[g].trainable && plan_has_full_gradient(b, g) &&
+                                     (!plan_narrow_gradients(b) || plan_rounds(b, g));
         }
         b->class_count++;
     }

@@ -88,10 +88,11 @@ struct slot_class {
 
 /* The result of a 16-bit reduction, still to be widened into its group's gradient. */
 struct plan_reduced {
-    int entry;      /* -1: none */
-    int64_t offset; /* bytes */
-    bool adds;      /* adds to the gradient of earlier micro-batches */
-    bool exchanges; /* the sum then goes to the replicas */
+    int entry;         /* -1: none */
+    int64_t offset;    /* bytes */
+    bool adds;         /* adds to the gradient of earlier micro-batches */
+    bool exchanges;    /* the sum then goes to the replicas */
+    enum op_when when; /* of the widening */
 };
 
 /* State of one group while the schedule is emitted. */
@@ -276,6 +277,18 @@ static inline bool plan_compresses(const struct plan_builder *b, int group)
     return b->plan->groups[group].compressed;
 }
 void plan_add_feedback(struct plan_builder *b, int group);
+/* Whether replicas exchange the group's dense gradient, in some steps at least. */
+static inline bool plan_goes_dense(const struct plan_builder *b, int group)
+{
+    return !plan_compresses(b, group) || b->options->compression.start > 0;
+}
+/* Whether 16-bit reductions take the group's gradient, in some steps at least. */
+static inline bool plan_rounds(const struct plan_builder *b, int group)
+{
+    return b->plan->groups[group].shard_size > 1 || plan_goes_dense(b, group);
+}
+/* plan_begin_exchange, unless the group is compressed after the sum over its stages, or after the norm. */
+void plan_begin_early(struct plan_builder *b, int group);
 /* Emits the encoding of a group's complete gradient, if it is not begun, and its transfer. */
 void plan_begin_exchange(struct plan_builder *b, int group);
 /* The same for all groups, in this order, and their decoding. */

@@ -5,7 +5,8 @@
  * Rounding is the same with and without other ranks. A result is widened as late as possible, when its slot
  * is needed again or the gradient is used. Earlier widening would make the compute stream wait for the
  * reduction. Replicas of a group that has added up several micro-batches exchange their sums, rounded again,
- * after the last. */
+ * after the last. Compressed gradients go to replicas as plan_compress.c has it; before compression.start
+ * they are reduced here. */
 #include "runtime/plan/plan_internal.h"
 
 void plan_make_reduce_slots(struct plan_builder *b)
@@ -54,6 +55,12 @@ static void emit_reduction(struct plan_builder *b, enum comm_kind kind, enum mes
     plan_emit_comm(b, &op, kind, b->options->reduce_dtype, b->plan->groups[g].shard);
 }
 
+/* When replicas exchange 16 bits of the group. */
+static enum op_when between_replicas(const struct plan_builder *b, int g)
+{
+    return plan_compresses(b, g) ? WHEN_DENSE : WHEN_ALWAYS;
+}
+
 /* Rounds the group's sum over micro-batches and sums it over its replicas. */
 static void exchange(struct plan_builder *b, int g)
 {
@@ -64,7 +71,7 @@ static void exchange(struct plan_builder *b, int g)
     const int last = b->groups[g].micro;
     emit_cast(b, g, last, group->grad, 0, entry, group->shard * b->reduce, false);
     emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, last, entry, 0, 0);
-    b->groups[g].rounded = (struct plan_reduced){.entry = entry};
+    b->groups[g].rounded = (struct plan_reduced){.entry = entry, .when = b->when};
 }
 
 /* Widens the result in a group's slot into its gradient, and begins the operations that follow. */
@@ -72,11 +79,15 @@ static void take_result(struct plan_builder *b, int g)
 {
     const struct plan_reduced rounded = b->groups[g].rounded;
     const struct param_group *group = &b->plan->groups[g];
+    const enum op_when now = b->when;
+    b->when = rounded.when;
     emit_cast(b, g, -1, rounded.entry, rounded.offset, group->grad, group->shard * b->real, rounded.adds);
     b->entry_states[rounded.entry].holder = -1;
     b->groups[g].rounded.entry = -1;
+    b->when = between_replicas(b, g);
     if (rounded.exchanges)
         exchange(b, g);
+    b->when = now;
 }
 
 /* Returns the class's slot that was taken first. */
@@ -98,22 +109,32 @@ void plan_reduce_narrow(struct plan_builder *b, int g, int micro)
 {
     const struct param_group *group = &b->plan->groups[g];
     bool last_micro = plan_is_last_turn(b, g), sums = plan_reshards(b, g) && b->groups[g].turns > 1;
+    const bool exchanges = b->replicas > 1 && last_micro && plan_goes_dense(b, g);
     if (!plan_reshards(b, g) && !last_micro)
         return;
+    if (!plan_rounds(b, g)) {
+        plan_begin_early(b, g);
+        return;
+    }
     plan_finish_gradient(b, g); /* finishes the gradient of the micro-batch before */
     int slot = take_slot(b, g);
     int64_t own = group->shard_size > 1 ? group->shard_start * b->reduce : 0;
+    const enum op_when dense = between_replicas(b, g), formed = group->shard_size > 1 ? WHEN_ALWAYS : dense;
+    b->when = formed;
     emit_cast(b, g, micro, b->groups[g].grad, 0, slot, group->padded * b->reduce, false);
     if (group->shard_size > 1)
         emit_reduction(b, COMM_REDUCE_SCATTER, AXIS_SHARD, g, micro, slot, 0, own);
     else if (group->whole)
         emit_reduction(b, COMM_ALL_REDUCE, AXIS_SHARD, g, micro, slot, own, own);
-    if (b->replicas > 1 && last_micro && !sums)
+    b->when = dense;
+    if (exchanges && !sums)
         emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, slot, own, own);
+    b->when = WHEN_ALWAYS;
     b->groups[g].rounded = (struct plan_reduced){.entry = slot,
                                                  .offset = own,
                                                  .adds = sums && b->groups[g].turn > 0,
-                                                 .exchanges = sums && last_micro && b->replicas > 1};
+                                                 .exchanges = sums && exchanges,
+                                                 .when = formed};
 }
 
 void plan_flush_gradients(struct plan_builder *b)

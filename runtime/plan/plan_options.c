@@ -146,7 +146,6 @@ static int check_dtypes(const struct plan_options *o, struct muster_error *err)
 static int check_compression(const struct plan_options *o, struct muster_error *err)
 {
     const struct compression_options *c = &o->compression;
-    const char *name = compression_name(c->kind);
     if (c->kind == COMPRESSION_NONE)
         return 0;
     if ((unsigned)c->kind >= COMPRESSION_COUNT)
@@ -164,12 +163,12 @@ static int check_compression(const struct plan_options *o, struct muster_error *
             "training.compression needs replicas: %s has none; use training.strategy: NO_SHARD or "
             "HYBRID_SHARD, or training.compression: none",
             strategy_name(o->strategy));
-    if (plan_is_narrow(o->reduce_dtype))
+    if (c->kind == COMPRESSION_POWERSGD && plan_is_narrow(o->reduce_dtype))
         return error_set(
             err, MUSTER_E_UNSUPPORTED,
-            "training.compression %s with training.reduce_dtype %s: compressed gradients are of %s; "
-            "use training.reduce_dtype: fp32, or training.compression: none",
-            name, o->reduce_dtype == DTYPE_F16 ? "fp16" : "bf16", dtype_name(o->dtype));
+            "training.compression powersgd with training.reduce_dtype %s: its factors are of %s; use "
+            "training.reduce_dtype: fp32, training.compression: topk, or training.compression: none",
+            o->reduce_dtype == DTYPE_F16 ? "fp16" : "bf16", dtype_name(o->dtype));
     return 0;
 }
 

@@ -170,18 +170,14 @@ static void emit_reduction(struct plan_builder *b, enum comm_kind kind, enum mes
     plan_emit_comm(b, &op, kind, b->options->dtype, group->shard);
 }
 
-/* A tied group is compressed after the sum over its stages, and all groups after the norm, if there is one.
- */
 static void sum_replicas(struct plan_builder *b, int g, int micro)
 {
     const struct param_group *group = &b->plan->groups[g];
-    const bool compresses = plan_compresses(b, g), gated = b->options->clip || b->options->check;
-    if (compresses && !b->options->compression.start) {
-        if (!gated && !plan_is_tied(group))
-            plan_begin_exchange(b, g);
+    if (!plan_goes_dense(b, g)) {
+        plan_begin_early(b, g);
         return;
     }
-    b->when = compresses ? WHEN_DENSE : WHEN_ALWAYS;
+    b->when = plan_compresses(b, g) ? WHEN_DENSE : WHEN_ALWAYS;
     if (b->replicas > 1)
         emit_reduction(b, COMM_ALL_REDUCE, b->replica_axis, g, micro, group->grad, group->grad, false);
     b->when = WHEN_ALWAYS;

@@ -244,6 +244,8 @@ static void emit_exchange(struct plan_builder *b, const struct turn *turns, bool
     if (gated)
         emit_clip(b);
     b->when = starts ? WHEN_COMPRESSED : WHEN_ALWAYS;
+    for (int i = 0; i < count; i++)
+        plan_finish_gradient(b, order[i]);
     plan_exchange(b, order, count);
     b->when = WHEN_ALWAYS;
 }

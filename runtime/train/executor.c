@@ -209,7 +209,8 @@ static struct compress_call compress_call_of(const struct op_block *b, int gradi
                                   .count = group->piece_count,
                                   .factor = b->executor->scalars->clip,
                                   .skip = b->executor->scalars->skip != 0,
-                                  .figures = &figures->left_out};
+                                  .figures = &figures->left_out,
+                                  .wire = plan_topk_wire(plan)};
 }
 
 /* On a device the kernels read the scalars. */
@@ -224,8 +225,9 @@ static void encode_on_device(const struct op_block *b, const struct kernels_comp
          *factor = executor_address(parts, b->op->factor, 0),
          *feedback = executor_address(parts, b->op->feedback, 0);
     if (b->op->compress == COMPRESS_TOPK)
-        k->topk_encode(b->to, dense, b->from, feedback, pieces, group->piece_count, b->executor->scalars,
-                       &figures->left_out, executor_address(parts, b->op->work, 0), b->context.stream);
+        k->topk_encode(b->to, dense, b->from, feedback, pieces, group->piece_count, plan_topk_wire(plan),
+                       b->executor->scalars, &figures->left_out, executor_address(parts, b->op->work, 0),
+                       b->context.stream);
     else if (b->op->compress == COMPRESS_LEFT)
         k->power_left(b->to, dense, b->from, feedback, factor, pieces, group->piece_count,
                       b->executor->scalars, b->context.stream);
@@ -243,8 +245,8 @@ static void decode_on_device(const struct op_block *b, const struct kernels_comp
     struct plan_figures *figures = executor_address(parts, plan->figures, 0);
     const void *dense = executor_address(parts, b->op->dense, 0);
     if (b->op->compress == COMPRESS_TOPK)
-        k->topk_decode(b->to, b->from, dense, pieces, group->piece_count, b->replicas, b->stride,
-                       b->executor->scalars, b->context.stream);
+        k->topk_decode(b->to, b->from, dense, pieces, group->piece_count, plan_topk_wire(plan), b->replicas,
+                       b->stride, b->executor->scalars, b->context.stream);
     else
         k->power_decode(b->to, executor_address(parts, b->op->feedback, 0), b->from,
                         executor_address(parts, b->op->right, 0), executor_address(parts, b->op->factor, 0),

@@ -6,6 +6,7 @@
  * above the border and on it, and each writes its part of the elements behind those of the blocks before. No
  * atomics: places are in ascending order. */
 #include "kernels/cuda/compress/compress.cuh"
+#include "kernels/cuda/narrow.cuh"
 
 enum { TOPK_BITS = 4, TOPK_DIGITS = 1 << TOPK_BITS };
 
@@ -142,8 +143,26 @@ static __device__ inline uint32_t flags_before(bool flag, uint32_t *shared, uint
     return before;
 }
 
-static __global__ void topk_send_kernel(float *values, int32_t *places, const float *gradient,
-                                        float *feedback, struct cuda_pieces pieces,
+static __host__ __device__ inline bool is_narrow(enum dtype wire)
+{
+    return wire == DTYPE_BF16 || wire == DTYPE_F16;
+}
+
+/* Writes element `at` of the sent values. Returns the part of the value that is not sent. */
+static __device__ inline double put_value(void *values, enum dtype wire, int64_t at, float value, float limit)
+{
+    if (!is_narrow(wire)) {
+        ((float *)values)[at] = value;
+        return 0;
+    }
+    const float sent = isfinite(value) ? fminf(fmaxf(value, -limit), limit) : value;
+    const uint16_t bits = narrow_encode(sent, wire);
+    ((uint16_t *)values)[at] = bits;
+    return isfinite(value) ? (double)value - (double)narrow_decode(bits, wire) : 0.0;
+}
+
+static __global__ void topk_send_kernel(void *values, enum dtype wire, float limit, int32_t *places,
+                                        const float *gradient, float *feedback, struct cuda_pieces pieces,
                                         const struct topk_work *work, double *partial,
                                         const struct step_scalars *scalars)
 {
@@ -168,16 +187,16 @@ static __global__ void topk_send_kernel(float *values, int32_t *places, const fl
         const uint32_t above_before = above + flags_before(there && m > border, shared, &all_above);
         const uint32_t on_before = on + flags_before(there && m == border, shared, &all_on);
         const bool sent = there && (m > border || (m == border && on_before < equal));
-        const double square = (double)value * (double)value;
-        whole += square;
-        left += sent ? 0.0 : square;
-        if (there && feedback)
-            feedback[p.at + i] = sent ? 0.0f : (float)((double)value * factor);
+        double rest = (double)value;
         if (sent) {
             const int64_t at = p.sent + above_before + (on_before < equal ? on_before : equal);
-            values[at] = value;
+            rest = put_value(values, wire, at, value, limit);
             places[at] = (int32_t)(uint32_t)i;
         }
+        whole += (double)value * (double)value;
+        left += rest * rest;
+        if (there && feedback)
+            feedback[p.at + i] = (float)(rest * factor);
         above += all_above;
         on += all_on;
     }
@@ -199,9 +218,15 @@ static __global__ void topk_clear_kernel(uint32_t *encoded, int64_t words, const
         encoded[i] = 0;
 }
 
-static int encode_batch(float *values, int32_t *places, float *gradient, float *feedback, float *dense,
-                        const struct cuda_batch *batch, const struct step_scalars *scalars, double *figures,
-                        void *work, void *stream, struct muster_error *err)
+/* The two bytes after an odd number of values of 16 bits. */
+static __global__ void topk_pad_kernel(uint16_t *after)
+{
+    *after = 0;
+}
+
+static int encode_batch(void *values, enum dtype wire, int32_t *places, float *gradient, float *feedback,
+                        float *dense, const struct cuda_batch *batch, const struct step_scalars *scalars,
+                        double *figures, void *work, void *stream, struct muster_error *err)
 {
     const dim3 grid(batch->chunks, (unsigned)batch->count), runs(1, (unsigned)batch->count);
     struct topk_work *state = (struct topk_work *)work;
@@ -220,8 +245,9 @@ static int encode_batch(float *values, int32_t *places, float *gradient, float *
                 state, scalars);
     CUDA_LAUNCH("topk_encode", err, topk_places_kernel, runs, CUDA_WARP, 0, stream, batch->pieces, state,
                 scalars);
-    CUDA_LAUNCH("topk_encode", err, topk_send_kernel, grid, CUDA_BLOCK, 0, stream, values, places, gradient,
-                feedback, batch->pieces, state, partial, scalars);
+    CUDA_LAUNCH("topk_encode", err, topk_send_kernel, grid, CUDA_BLOCK, 0, stream, values, wire,
+                compress_narrow_limit(wire), places, gradient, feedback, batch->pieces, state, partial,
+                scalars);
     return cuda_compress_figures(figures, partial, batch, scalars, stream, err);
 }
 
@@ -233,29 +259,36 @@ static int64_t kept_of(const struct compress_piece *pieces, int count)
     return kept;
 }
 
+/* Of the values before their places. */
+static int64_t values_bytes(int64_t kept, enum dtype wire)
+{
+    return (kept * (is_narrow(wire) ? 2 : 4) + 3) / 4 * 4;
+}
+
 extern "C" size_t cuda_topk_work(void)
 {
     return CUDA_PIECES * (sizeof(struct topk_work) + 2 * CUDA_COMPRESS_CHUNKS * sizeof(double));
 }
 
 extern "C" int cuda_topk_encode(void *encoded, void *dense, void *gradient, void *feedback,
-                                const struct compress_piece *pieces, int count,
+                                const struct compress_piece *pieces, int count, enum dtype wire,
                                 const struct step_scalars *scalars, double *figures, void *work, void *stream,
                                 struct muster_error *err)
 {
-    const int64_t kept = kept_of(pieces, count);
-    const struct cuda_grid grid = cuda_grid_elements(2 * kept);
-    float *values = (float *)encoded;
+    const int64_t kept = kept_of(pieces, count), before = values_bytes(kept, wire), words = before / 4 + kept;
+    const struct cuda_grid grid = cuda_grid_elements(words);
+    int32_t *places = (int32_t *)((char *)encoded + before);
     struct cuda_batch batch;
     int64_t sent = 0, dense_before = 0;
     for (int next = 0; next_batch(pieces, count, &next, &sent, &dense_before, &batch);)
-        if (batch.chunks &&
-            encode_batch(values, (int32_t *)(values + kept), (float *)gradient, (float *)feedback,
-                         (float *)dense, &batch, scalars, figures, work, stream, err))
+        if (batch.chunks && encode_batch(encoded, wire, places, (float *)gradient, (float *)feedback,
+                                         (float *)dense, &batch, scalars, figures, work, stream, err))
             return -1;
+    if (is_narrow(wire) && kept % 2)
+        CUDA_LAUNCH("topk_encode", err, topk_pad_kernel, 1, 1, 0, stream, (uint16_t *)encoded + kept);
     if (kept)
         CUDA_LAUNCH("topk_encode", err, topk_clear_kernel, grid.blocks, grid.threads, 0, stream,
-                    (uint32_t *)encoded, 2 * kept, scalars);
+                    (uint32_t *)encoded, words, scalars);
     return 0;
 }
 
@@ -273,22 +306,26 @@ static __global__ void topk_zero_kernel(float *gradient, struct cuda_pieces piec
 }
 
 /* Adds a replica's elements, whose places are all different. */
-static __global__ void topk_add_kernel(float *gradient, const float *values, const int32_t *places,
-                                       struct cuda_pieces pieces, const struct step_scalars *scalars)
+static __global__ void topk_add_kernel(float *gradient, const void *values, enum dtype wire,
+                                       const int32_t *places, struct cuda_pieces pieces,
+                                       const struct step_scalars *scalars)
 {
     const struct cuda_piece p = pieces.piece[blockIdx.y];
     const struct cuda_chunk chunk = chunk_of(p.kept);
     if (scalars->skip)
         return;
     for (int64_t i = chunk.begin + threadIdx.x; i < chunk.end; i += blockDim.x)
-        gradient[p.at + (uint32_t)places[p.sent + i]] += values[p.sent + i];
+        gradient[p.at + (uint32_t)places[p.sent + i]] +=
+            is_narrow(wire) ? narrow_decode(((const uint16_t *)values)[p.sent + i], wire)
+                            : ((const float *)values)[p.sent + i];
 }
 
 extern "C" int cuda_topk_decode(void *gradient, const void *encoded, const void *dense,
-                                const struct compress_piece *pieces, int count, int replicas, int64_t stride,
-                                const struct step_scalars *scalars, void *stream, struct muster_error *err)
+                                const struct compress_piece *pieces, int count, enum dtype wire, int replicas,
+                                int64_t stride, const struct step_scalars *scalars, void *stream,
+                                struct muster_error *err)
 {
-    const int64_t kept = kept_of(pieces, count);
+    const int64_t before = values_bytes(kept_of(pieces, count), wire);
     struct cuda_batch batch;
     int64_t sent = 0, dense_before = 0;
     for (int next = 0; next_batch(pieces, count, &next, &sent, &dense_before, &batch);) {
@@ -300,9 +337,9 @@ extern "C" int cuda_topk_decode(void *gradient, const void *encoded, const void 
         CUDA_LAUNCH("topk_decode", err, topk_zero_kernel, grid, CUDA_BLOCK, 0, stream, (float *)gradient,
                     batch.pieces, scalars);
         for (int r = 0; r < replicas; r++) {
-            const float *values = (const float *)((const char *)encoded + r * stride);
+            const char *values = (const char *)encoded + r * stride;
             CUDA_LAUNCH("topk_decode", err, topk_add_kernel, adds, CUDA_BLOCK, 0, stream, (float *)gradient,
-                        values, (const int32_t *)(values + kept), batch.pieces, scalars);
+                        values, wire, (const int32_t *)(values + before), batch.pieces, scalars);
         }
     }
     return 0;

@@ -80,8 +80,8 @@ int main(int argc, char **argv)
             factor[r][i] = first[i];
         for (int m = 0; m < count; m++)
             compress_orthonormal(DTYPE_F64, factor[r] + pieces[m].right, pieces[m].columns, rank, NULL);
-        calls[r] =
-            (struct compress_call){DTYPE_F64, gradient[r], feedback[r], pieces, count, 1, false, figures};
+        calls[r] = (struct compress_call){DTYPE_F64, gradient[r], feedback[r], pieces,   count,
+                                          1,         false,       figures,     DTYPE_F64};
     }
     for (int step = 0; step < atoi(argv[3]); step++) {
         for (int r = 0; r < replicas; r++) {

@@ -73,10 +73,9 @@ class Stated(Case):
             ({"compression_ratio": 1.5}, "training.compression_ratio 1.5; use above 0 to 1"),
             ({"compression_ratio": 0}, "training.compression_ratio 0; use above 0 to 1"),
             ({"compression_ratio": -0.1}, "training.compression_ratio -0.1; use above 0 to 1"),
-            ({"compression": "powersgd", "reduce_dtype": "bf16"}, "training.compression powersgd with training.reduce_dtype bf16: compressed gradients are of "
-             "f32; use training.reduce_dtype: fp32, or training.compression: none"),
-            ({"reduce_dtype": "fp16"}, "training.compression topk with training.reduce_dtype fp16"),
-            ({"dtype": "bf16"}, "training.compression topk with training.reduce_dtype bf16"),
+            ({"compression": "powersgd", "reduce_dtype": "bf16"}, "training.compression powersgd with training.reduce_dtype bf16: its factors are of f32; use "
+             "training.reduce_dtype: fp32, training.compression: topk, or training.compression: none"),
+            ({"compression": "powersgd", "dtype": "fp16"}, "training.compression powersgd with training.reduce_dtype fp16"),
             ({"compression_rank": 4}, "training.compression_rank has no effect with training.compression: topk"),
             ({"compression": "none", "compression_start": 4}, "training.compression_start has no effect with training.compression: none"),
             ({"compression": "powersgd", "compression_rank": 0}, "compression_rank"),
@@ -102,6 +101,10 @@ class Stated(Case):
                 training |= {f"compression_{key}": value for key, value in options.items()}
                 found = json.loads(self.plan(replicas, "--output=json", **training))
                 self.assertLess(abs(found["wire_bytes"] - wire_bytes(replicas, **options)), 64, (replicas, options))  # a sum of a group is padded
+        found = json.loads(self.plan(2, "--output=json", global_batch=16, dtype="bf16"))  # values of 2 bytes, and places of 4
+        kept = sum(count * int(0.1 * numbers(shape)) for shape, count in SHAPES if numbers(shape) >= 1024)
+        self.assertLess(abs(found["wire_bytes"] - wire_bytes(2, 0.1) + 2 * kept), 64)
+        self.assertIn("from 7 replicas on, top-k", self.plan(4, global_batch=16, dtype="bf16"))
         self.assertNotIn("wire_bytes", self.plan(2, "--output=json", compression="none"))
 
     def test_the_progress_line_and_the_log(self):
@@ -124,7 +127,7 @@ class Resumed(Case):
         return self.run_on(ranks, training={"checkpoint_dir": folder, "output": name, "output_format": "safetensors"} | training)
 
     def test_killed_runs_end_equal_to_the_byte(self):
-        for ranks, kind, more in ((2, "topk", {}), (3, "powersgd", {}), (4, "topk", {"strategy": "HYBRID_SHARD", "replicas": 2}),
+        for ranks, kind, more in ((2, "topk", {"dtype": "bf16"}), (3, "powersgd", {}), (4, "topk", {"strategy": "HYBRID_SHARD", "replicas": 2}),
                                   (4, "powersgd", {"strategy": "HYBRID_SHARD", "replicas": 2})):
             with self.subTest(ranks=ranks, kind=kind):
                 training = {"steps": 60, "checkpoint_every": 7, "compression": kind, "output_format": "safetensors", "global_batch": 12} | more

@@ -27,6 +27,7 @@ struct setup {
     struct step_scalars *scalars_there;
     double *figures_there;
     void *work;
+    enum dtype wire; /* top-k */
 };
 
 static unsigned seed, turns = 3;
@@ -147,7 +148,8 @@ static void close_setup(struct setup *s)
 static struct compress_call call_of(struct setup *s)
 {
     return (struct compress_call){DTYPE_F32, s->host.gradient, s->host.feedback,     s->pieces,
-                                  s->count,  s->scalars.clip,  s->scalars.skip != 0, s->figures};
+                                  s->count,  s->scalars.clip,  s->scalars.skip != 0, s->figures,
+                                  s->wire};
 }
 
 static void spoil(struct setup *s)
@@ -162,18 +164,21 @@ static void spoil(struct setup *s)
 static void top_k(void **state)
 {
     (void)state;
+    static const enum dtype wires[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F32, DTYPE_F16};
     for (unsigned turn = 0; turn < 2 * turns; turn++) {
         struct setup s;
         seed = turn * 977 + 1;
         open_setup(&s, false, turn % 3 != 0, turn % 5 == 2);
         if (turn % 7 == 6)
             spoil(&s);
+        s.wire = turn % 7 == 6 ? DTYPE_F32 : wires[turn % 4];
         const struct compress_call call = call_of(&s);
-        const int64_t stride = 8 * s.sizes.kept;
+        const int64_t before = compress_values_bytes(s.sizes.kept, dtype_size(s.wire)),
+                      stride = before + 4 * s.sizes.kept;
         compress_topk_encode(&call, s.host.encoded + stride / 4, s.host.dense);
         ENQUEUED(cuda_topk_encode(s.device.encoded + stride / 4, s.device.dense, s.device.gradient,
-                                  s.device.feedback, s.pieces, s.count, s.scalars_there, s.figures_there,
-                                  s.work, NULL, &failed));
+                                  s.device.feedback, s.pieces, s.count, s.wire, s.scalars_there,
+                                  s.figures_there, s.work, NULL, &failed));
         same("sum", s.host.gradient, s.device.gradient, s.elements);
         if (s.host.feedback)
             same("feedback", s.host.feedback, s.device.feedback, s.elements);
@@ -183,14 +188,14 @@ static void top_k(void **state)
         /* the other replicas have sent the same places, rotated in nothing but their values */
         for (int r = 0; r < REPLICAS; r += 2) {
             memcpy(s.host.encoded + r * stride / 4, s.host.encoded + stride / 4, (size_t)stride);
-            for (int64_t i = 0; i < s.sizes.kept; i++)
+            for (int64_t i = 0; s.wire == DTYPE_F32 && i < s.sizes.kept; i++)
                 s.host.encoded[r * stride / 4 + i] = (float)number();
         }
         device_free(&s.device.encoded);
         s.device.encoded = twin(s.host.encoded, 2 * s.sizes.kept * REPLICAS);
         compress_topk_decode(&call, s.host.encoded, REPLICAS, stride, s.host.dense);
         ENQUEUED(cuda_topk_decode(s.device.gradient, s.device.encoded, s.device.dense, s.pieces, s.count,
-                                  REPLICAS, stride, s.scalars_there, NULL, &failed));
+                                  s.wire, REPLICAS, stride, s.scalars_there, NULL, &failed));
         same("decoded", s.host.gradient, s.device.gradient, s.elements);
         close_setup(&s);
     }

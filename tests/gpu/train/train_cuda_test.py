@@ -602,7 +602,8 @@ class Compressed(Cuda):
     def test_as_on_the_cpu(self):
         for method in self.methods.values():
             self.compressed(2, *method)
-            self.compressed(4, *method, "training.strategy=HYBRID_SHARD", "training.replicas=2", "training.dtype=bf16", "training.reduce_dtype=fp32")
+            narrow = ("training.dtype=bf16",) + (() if method == self.methods["topk"] else ("training.reduce_dtype=fp32",))
+            self.compressed(4, *method, "training.strategy=HYBRID_SHARD", "training.replicas=2", *narrow)
             self.compressed(2, *method, "training.compression_start=3", "training.clip_norm=0")
 
     @unittest.skipUnless(FULL, "long")

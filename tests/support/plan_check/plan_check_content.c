@@ -246,6 +246,8 @@ static int follow_narrow(struct follower *f, const struct schedule_op *op, enum 
         return WRONG(f, "op %d sums group %d over replicas before its shards", f->op, op->group);
     if (desc->whole && part == ROUNDED_REPLICATED && !(c->parts & ROUNDED_WHOLE))
         return WRONG(f, "op %d sums group %d over replicas before its ranks", f->op, op->group);
+    if (!has_right_steps(f, op, part == ROUNDED_REPLICATED))
+        return WRONG(f, "op %d reduces group %d in steps of kind %d", f->op, op->group, (int)op->when);
     c->parts |= (int)part;
     (*(scatters ? &f->groups[op->group].scattered : &f->groups[op->group].replicated))++;
     return 0;
@@ -279,7 +281,8 @@ int follower_check_scattered(const struct follower *f, int entry, int g)
     if (f->groups[g].scattered != scatters)
         return WRONG(f, "op %d works on the gradient of group %d after %d of %d reductions", f->op, g,
                      f->groups[g].scattered, scatters);
-    int widened = !f->narrow || !micros ? 0 : reshards(f, g) ? micros + sums_late(f, g) : 1;
+    const bool rounded = f->narrow && micros && (f->plan->groups[g].shard_size > 1 || goes_dense(f, g));
+    const int widened = !rounded ? 0 : reshards(f, g) ? micros + sums_late(f, g) : 1;
     if (f->groups[g].widened != widened)
         return WRONG(f, "op %d works on the gradient of group %d after %d of %d widenings", f->op, g,
                      f->groups[g].widened, widened);

@@ -72,9 +72,27 @@ static inline bool reshards(const struct follower *f, int group)
     return f->reshard && !f->plan->groups[group].whole;
 }
 
+static inline bool is_coded(const struct follower *f, int group)
+{
+    return f->plan->groups[group].compressed;
+}
+
+/* Whether replicas exchange the dense gradient, in some steps at least. */
+static inline bool goes_dense(const struct follower *f, int group)
+{
+    return !is_coded(f, group) || f->plan->options.compression.start > 0;
+}
+
 static inline bool sums_late(const struct follower *f, int group)
 {
-    return f->sums && !f->plan->groups[group].whole;
+    return f->sums && !f->plan->groups[group].whole && goes_dense(f, group);
+}
+
+/* The steps of an operation on a group's rounded gradient. replicas: it is part of their exchange. */
+static inline bool has_right_steps(const struct follower *f, const struct schedule_op *op, bool replicas)
+{
+    const bool dense = is_coded(f, op->group) && (replicas || f->plan->groups[op->group].shard_size == 1);
+    return op->when == (dense ? WHEN_DENSE : WHEN_ALWAYS);
 }
 
 static inline int stage_of(const struct follower *f, int layer)
@@ -120,15 +138,11 @@ static inline int last_back(const struct follower *f)
 }
 
 /* Replicas exchange the group compressed, and under compression.start dense at first. */
-static inline bool is_coded(const struct follower *f, int group)
-{
-    return f->plan->groups[group].compressed;
-}
-
 static inline int wanted_sums(const struct follower *f, int group)
 {
-    const bool dense = !is_coded(f, group) || f->plan->options.compression.start > 0;
-    return follower_written_micros(f, group) ? f->plan->groups[group].whole + (f->replicas > 1 && dense) : 0;
+    return follower_written_micros(f, group)
+               ? f->plan->groups[group].whole + (f->replicas > 1 && goes_dense(f, group))
+               : 0;
 }
 
 #define WRONG(f, ...) error_set((f)->err, MUSTER_E_STATE, __VA_ARGS__)

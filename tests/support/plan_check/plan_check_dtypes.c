@@ -33,6 +33,8 @@ static int round_gradient(struct follower *f, const struct schedule_op *op)
     if (op->from_offset || op->to_offset || op->beta ||
         op->bytes != (sum ? desc->shard : desc->padded) * dtype_size(o->reduce_dtype))
         return WRONG(f, "op %d rounds %lld bytes of group %d", f->op, (long long)op->bytes, op->group);
+    if (!has_right_steps(f, op, sum))
+        return WRONG(f, "op %d rounds group %d in steps of kind %d", f->op, op->group, (int)op->when);
     if (reshards(f, op->group) && !sum)
         f->content[op->from].held = HOLDS_NOTHING;
     follower_hold(f, op->to, HOLDS_ROUNDED, op->group, reshards(f, op->group) ? op->micro : last_back(f));
@@ -47,7 +49,10 @@ static int widen_gradient(struct follower *f, const struct schedule_op *op)
     struct group_progress *group = &f->groups[op->group];
     struct content *c = &f->content[op->from];
     bool sum = c->parts & ROUNDED_SUM;
-    bool replicates = f->replicas > 1 && (sum || (!sums_late(f, op->group) && c->micro == last_back(f)));
+    bool replicates = f->replicas > 1 && goes_dense(f, op->group) &&
+                      (sum || (!sums_late(f, op->group) && c->micro == last_back(f)));
+    if (!has_right_steps(f, op, sum))
+        return WRONG(f, "op %d widens group %d in steps of kind %d", f->op, op->group, (int)op->when);
     int wanted = (!sum && desc->shard_size > 1 ? ROUNDED_SCATTERED : 0) |
                  (replicates ? ROUNDED_REPLICATED : 0) | (sum ? ROUNDED_SUM : 0) |
                  (desc->whole ? ROUNDED_WHOLE : 0);

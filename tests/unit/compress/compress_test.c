@@ -60,7 +60,7 @@ static void the_largest_are_sent(void **state)
         }
         qsort(sorted, (size_t)count, sizeof *sorted, compare_magnitudes);
         const struct compress_piece piece = {.count = count, .kept = kept};
-        const struct compress_call call = {dtype, gradient, feedback, &piece, 1, 0.5, false, figures};
+        const struct compress_call call = {dtype, gradient, feedback, &piece, 1, 0.5, false, figures, dtype};
         compress_topk_encode(&call, encoded, NULL);
         memcpy(places, encoded + kept * size, (size_t)kept * 4);
         double left = 0;
@@ -83,6 +83,49 @@ static void the_largest_are_sent(void **state)
     }
 }
 
+/* Values of 16 bits: the same elements as without, their rounded values, and the rest in the feedback. */
+static void narrow_values_leave_their_rest(void **state)
+{
+    (void)state;
+    enum { COUNT = 151 };
+    static const enum dtype wires[] = {DTYPE_BF16, DTYPE_F16};
+    for (unsigned turn = 0; turn < 60; turn++) {
+        const enum dtype wire = wires[turn % 2];
+        const int kept = 1 + (int)(turn * 7 % COUNT);
+        float gradient[2][COUNT], feedback[2][COUNT], encoded[2][2 * COUNT];
+        double figures[2][2] = {{0}}, left = 0;
+        unsigned seed = turn;
+        for (int i = 0; i < COUNT; i++)
+            gradient[0][i] = gradient[1][i] = (float)(number(&seed) * (turn % 3 ? 1 : 1e6));
+        memset(feedback, 0, sizeof feedback);
+        const struct compress_piece piece = {.count = COUNT, .kept = kept};
+        for (int narrow = 0; narrow < 2; narrow++) {
+            const struct compress_call call = {
+                DTYPE_F32, gradient[narrow], feedback[narrow],         &piece, 1, 0.5,
+                false,     figures[narrow],  narrow ? wire : DTYPE_F32};
+            compress_topk_encode(&call, encoded[narrow], NULL);
+        }
+        const int32_t *places = (const int32_t *)(const void *)(encoded[0] + kept);
+        const char *narrow_places = (const char *)encoded[1] + compress_values_bytes(kept, 2);
+        assert_memory_equal(places, narrow_places, (size_t)kept * 4);
+        const struct compress_call call = {DTYPE_F32, gradient[1], feedback[1], &piece, 1,
+                                           0.5,       false,       figures[1],  wire};
+        compress_topk_decode(&call, encoded[1], 1, 0, NULL);
+        for (int i = 0, sent = 0; i < COUNT; i++) {
+            const bool is_sent = sent < kept && places[sent] == i;
+            const double value = (double)gradient[0][i], got = (double)gradient[1][i],
+                         limit = wire == DTYPE_BF16 ? 0x1p-8 : 0x1p-10;
+            assert_true(is_sent || got == 0);
+            assert_true((float)((value - got) * 0.5) == feedback[1][i]);
+            assert_true(!is_sent || fabs(value - got) <= limit * fabs(value) ||
+                        (wire == DTYPE_F16 && fabs(value) > 65504 && fabs(got) == 65504));
+            left += (value - got) * (value - got);
+            sent += is_sent;
+        }
+        assert_true(fabs(figures[1][0] - left) <= 1e-12 * left && figures[1][0] > figures[0][0]);
+    }
+}
+
 /* Of equal magnitudes the first are sent; a NaN is larger than all numbers. */
 static void ties_and_nans_have_an_order(void **state)
 {
@@ -91,7 +134,7 @@ static void ties_and_nans_have_an_order(void **state)
     double figures[2] = {0};
     int32_t places[2];
     struct compress_piece piece = {.count = 6, .kept = 2};
-    const struct compress_call call = {DTYPE_F32, gradient, NULL, &piece, 1, 1, false, figures};
+    const struct compress_call call = {DTYPE_F32, gradient, NULL, &piece, 1, 1, false, figures, DTYPE_F32};
     compress_topk_encode(&call, encoded, NULL);
     memcpy(places, encoded + 2, sizeof places);
     assert_true(places[0] == 1 && places[1] == 2);
@@ -114,14 +157,16 @@ static void replicas_add_what_each_has_chosen(void **state)
     double figures[2] = {0};
     const struct compress_piece pieces[] = {{.count = COUNT, .kept = 2}, {.at = COUNT, .count = 3}};
     for (int r = 0; r < REPLICAS; r++) {
-        const struct compress_call call = {DTYPE_F32, gradients[r], NULL, pieces, 2, 1, false, figures};
+        const struct compress_call call = {DTYPE_F32, gradients[r], NULL,    pieces,   2,
+                                           1,         false,        figures, DTYPE_F32};
         compress_topk_encode(&call, encoded + r * STRIDE, one);
         for (int i = 0; i < 3; i++)
             dense[i] += one[i];
     }
     static const float sums[] = {8, 6, -4, 5, 4, 10, 11, 12};
     for (int r = 0; r < REPLICAS; r++) {
-        const struct compress_call call = {DTYPE_F32, gradients[r], NULL, pieces, 2, 1, false, figures};
+        const struct compress_call call = {DTYPE_F32, gradients[r], NULL,    pieces,   2,
+                                           1,         false,        figures, DTYPE_F32};
         compress_topk_decode(&call, encoded, REPLICAS, STRIDE, dense);
         assert_memory_equal(gradients[r], sums, sizeof sums);
     }
@@ -162,9 +207,15 @@ static void exchange(enum dtype dtype, struct part *parts, int replicas, int sha
     const int count = replicas * shards;
     struct compress_call calls[REPLICAS * 2];
     for (int p = 0; p < count; p++) {
-        calls[p] = (struct compress_call){
-            dtype,  parts[p].gradient, parts[p].feedback, parts[p].pieces, shards > 1 ? 1 : 2, factor, false,
-            figures};
+        calls[p] = (struct compress_call){dtype,
+                                          parts[p].gradient,
+                                          parts[p].feedback,
+                                          parts[p].pieces,
+                                          shards > 1 ? 1 : 2,
+                                          factor,
+                                          false,
+                                          figures,
+                                          dtype};
         compress_left(&calls[p], parts[p].factor, parts[p].left, parts[p].dense);
     }
     sum(dtype, parts, count, offsetof(struct part, left), ROWS * RANK);
@@ -304,7 +355,8 @@ static void skipped_steps_change_nothing(void **state)
     begin(DTYPE_F32, &part, 3);
     set(DTYPE_F32, part.gradient, 4, NAN);
     before = part;
-    struct compress_call call = {DTYPE_F32, part.gradient, part.feedback, part.pieces, 2, 1, true, figures};
+    struct compress_call call = {DTYPE_F32, part.gradient, part.feedback, part.pieces, 2,
+                                 1,         true,          figures,       DTYPE_F32};
     compress_left(&call, part.factor, part.left, part.dense);
     compress_right(&call, part.left, part.right);
     compress_power_decode(&call, part.left, part.right, 1, part.dense, part.factor);
@@ -323,6 +375,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_are_sent),
+        cmocka_unit_test(narrow_values_leave_their_rest),
         cmocka_unit_test(ties_and_nans_have_an_order),
         cmocka_unit_test(replicas_add_what_each_has_chosen),
         cmocka_unit_test(factors_project_the_sum),

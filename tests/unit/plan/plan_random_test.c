@@ -64,6 +64,8 @@ static void random_dtypes(uint64_t seed, struct plan_options *options)
         options->compression.least = (int64_t)plan_model_next(&own, 200);
         options->compression.start = (int64_t)plan_model_next(&own, 2);
         options->compression.forgets = plan_model_next(&own, 3) == 0;
+        if (options->compression.kind == COMPRESSION_TOPK)
+            options->reduce_dtype = dtypes[plan_model_next(&own, 3)];
     }
     options->average_decay = plan_model_next(&own, 3) ? 0 : 0.99;
     options->schedule = (enum pipe_schedule)plan_model_next(&own, PIPE_TABLE);

@@ -10,6 +10,7 @@
 
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "runtime/compress/compress.h"
 #include "tests/unit/train/train_harness.h"
 
 enum { STEPS = 4, ROOM = 1 << 16 };
@@ -92,10 +93,12 @@ static void until_the_start_all_is_dense_to_the_bit(void **state)
 {
     (void)state;
     static const struct compression_options kinds[] = {TOPK(0.05), POWER(1)};
-    for (int i = 0; i < CELLS; i++)
-        for (int kind = i % 2; kind < 2; kind += 2) {
-            struct training dense = run_of(&cells[i], (struct compression_options){0}), late = dense,
-                            half = dense;
+    for (int i = 0; i < 2 * CELLS; i++) /* the second half in 16 bits, which top-k alone takes */
+        for (int kind = i < CELLS ? i % 2 : 0; kind < 1 + (i < CELLS); kind += 2) {
+            const struct cell *cell = &cells[i % CELLS];
+            struct training dense = run_of(cell, (struct compression_options){0});
+            dense.reduce_dtype = i < CELLS ? DTYPE_F32 : DTYPE_BF16;
+            struct training late = dense, half = dense;
             late.compression = half.compression = kinds[kind];
             late.compression.start = STEPS;
             half.compression.start = STEPS / 2;
@@ -106,12 +109,29 @@ static void until_the_start_all_is_dense_to_the_bit(void **state)
             assert_true(a->losses[STEPS - 1] != c->losses[STEPS - 1]);
             assert_true(c->stats[STEPS / 2 - 1].compression_error == 0 &&
                         c->stats[STEPS / 2].compression_error > 0);
-            if (mesh_line(cells[i].mesh, AXIS_DATA, 0).size > 1)
+            if (mesh_line(cell->mesh, AXIS_DATA, 0).size > 1)
                 assert_true(c->stats[STEPS / 2 - 1].wire_bytes > 2 * c->stats[STEPS / 2].wire_bytes);
             free(a);
             free(b);
             free(c);
         }
+}
+
+/* Values of 16 bits are a rounding away from whole ones, on every mesh, and their feedback keeps that. */
+static void narrow_values_are_a_rounding_away(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CELLS; i++) {
+        struct training wide = run_of(&cells[i], (struct compression_options)TOPK(0.2)), narrow = wide;
+        narrow.reduce_dtype = i % 2 ? DTYPE_BF16 : DTYPE_F16;
+        struct found *a = train(wide), *b = train(narrow);
+        const double away = fabs(a->losses[STEPS - 1] - b->losses[STEPS - 1]);
+        assert_true(away > 0 && away < 1e-3);
+        assert_true(fabs(a->stats[0].compression_error - b->stats[0].compression_error) < 1e-2);
+        assert_true(b->stats[0].wire_bytes <= a->stats[0].wire_bytes);
+        free(a);
+        free(b);
+    }
 }
 
 /* PowerSGD depends on the sum over the replicas alone, and its feedback too. */
@@ -162,15 +182,16 @@ static void bytes_are_as_computed(void **state)
         int64_t rows, columns, count;
     } tensors[] = {{V, C, 1}, {T, C, 1},     {1, C, 4 * L + 2}, {3 * C, C, L}, {1, 3 * C, L},
                    {C, C, L}, {1, C, 2 * L}, {4 * C, C, L},     {1, 4 * C, L}, {C, 4 * C, L}};
-    static const struct compression_options kinds[] = {TOPK(0.1), TOPK(0.037), POWER(2), POWER(5)};
+    static const struct compression_options kinds[] = {TOPK(0.1), TOPK(0.037), POWER(2), POWER(5), TOPK(0.1)};
     counting = *comm_shm();
     counting.issue = count_and_issue;
-    for (int kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < 5; kind++) { /* the last one sends values of 16 bits */
         const struct compression_options *o = &kinds[kind];
-        int64_t wanted = 0;
+        int64_t wanted = 0, all_kept = 0;
         for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
             const int64_t n = tensors[i].rows * tensors[i].columns, kept = (int64_t)(o->ratio * (double)n),
                           factors = (tensors[i].rows + tensors[i].columns) * o->rank;
+            all_kept += n < o->least ? 0 : tensors[i].count * kept;
             const bool narrow = tensors[i].rows == 1 || factors >= n;
             wanted += tensors[i].count * (n < o->least                  ? 4 * n
                                           : o->kind == COMPRESSION_TOPK ? 8 * kept
@@ -180,6 +201,10 @@ static void bytes_are_as_computed(void **state)
         struct training run = training_small();
         run.mesh = (struct mesh)MESH(1, 2, 1);
         run.compression = *o;
+        if (kind == 4) {
+            run.reduce_dtype = DTYPE_BF16;
+            wanted -= 4 * all_kept - compress_values_bytes(all_kept, 2);
+        }
         run.clip_norm = 0;
         run.comm = &counting;
         atomic_store(&issued, 0);
@@ -264,6 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_elements_are_the_dense_gradient),
         cmocka_unit_test(until_the_start_all_is_dense_to_the_bit),
+        cmocka_unit_test(narrow_values_are_a_rounding_away),
         cmocka_unit_test(factors_give_the_same_model_on_every_mesh),
         cmocka_unit_test(bytes_are_as_computed),
         cmocka_unit_test(skipped_steps_leave_no_feedback),
