@@ -8,6 +8,7 @@
 #define MUSTER_KERNELS_CUDA_ACTIVATION_CUH
 
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/device.cuh"
 #include "kernels/kernels.h"
 
 #define ACTIVATIONS(X)                                                                                       \
@@ -76,6 +77,32 @@ template <int kind> static __device__ inline float activation_slope(float x)
         near = x < 0 ? -x : x;
         e = exp_minus(near), s = 1.0f / (1.0f + e);
         return s * (e * s);
+    }
+}
+
+/* out[i] = f(x[i]), out may be x; and x[i] becomes f'(x[i]). `kind` is the same for a whole grid. */
+template <int COUNT> static __device__ inline void activation_values(float *out, const float *x, int kind)
+{
+    switch (kind) {
+#define ACTIVATION_VALUES(name)                                                                              \
+    case name:                                                                                               \
+        CUDA_EACH (i, 0, COUNT)                                                                              \
+            out[i] = activation_value<name>(x[i]);                                                           \
+        break;
+        ACTIVATIONS(ACTIVATION_VALUES)
+#undef ACTIVATION_VALUES
+    }
+}
+template <int COUNT> static __device__ inline void activation_slopes(float *x, int kind)
+{
+    switch (kind) {
+#define ACTIVATION_SLOPES(name)                                                                              \
+    case name:                                                                                               \
+        CUDA_EACH (i, 0, COUNT)                                                                              \
+            x[i] = activation_slope<name>(x[i]);                                                             \
+        break;
+        ACTIVATIONS(ACTIVATION_SLOPES)
+#undef ACTIVATION_SLOPES
     }
 }
 

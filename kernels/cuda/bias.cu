@@ -5,15 +5,20 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/values.cuh"
 
-static __global__ void bias_add_kernel(float *out, const float *bias, int64_t n, int OC, int64_t row)
+template <typename V>
+static __global__ void bias_add_kernel(V *out, const V *bias, int64_t n, int OC, int64_t row)
 {
-    for (int64_t i = thread_first(); i < n; i += thread_stride())
-        out[i / OC * row + i % OC] += bias[i % OC];
+    for (int64_t i = thread_first(); i < n; i += thread_stride()) {
+        V *to = out + i / OC * row + i % OC;
+        *to = value_of<V>(value_get(*to) + value_get(bias[i % OC]));
+    }
 }
 
-extern "C" int cuda_bias_add(void *out, const void *bias, int N, int OC, int row, void *stream,
-                             struct muster_error *err)
+template <typename V>
+static int bias_add(void *out, const void *bias, int N, int OC, int row, void *stream,
+                    struct muster_error *err)
 {
     CUDA_CHECK_SIZE("linear_forward", N, err);
     CUDA_CHECK_SIZE("linear_forward", OC, err);
@@ -22,13 +27,13 @@ extern "C" int cuda_bias_add(void *out, const void *bias, int N, int OC, int row
     struct cuda_grid grid = cuda_grid_elements(n);
     if (n == 0)
         return 0;
-    CUDA_LAUNCH("linear_forward", err, bias_add_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
-                (const float *)bias, n, OC, row);
+    CUDA_LAUNCH("linear_forward", err, bias_add_kernel<V>, grid.blocks, grid.threads, 0, stream, (V *)out,
+                (const V *)bias, n, OC, row);
     return 0;
 }
 
-static __global__ void bias_partial_kernel(float *work, const float *dout, int N, int OC, int64_t row,
-                                           int rows)
+template <typename V>
+static __global__ void bias_partial_kernel(float *work, const V *dout, int N, int OC, int64_t row, int rows)
 {
     int64_t column = thread_first();
     if (column >= OC)
@@ -36,7 +41,7 @@ static __global__ void bias_partial_kernel(float *work, const float *dout, int N
     int first = (int)blockIdx.y * rows, end = first + rows < N ? first + rows : N;
     float sum = 0;
     for (int n = first; n < end; n++)
-        sum += dout[n * row + column];
+        sum += value_get(dout[n * row + column]);
     work[(int64_t)blockIdx.y * OC + column] = sum;
 }
 
@@ -63,8 +68,9 @@ static struct cuda_chunks bias_runs(int N, int OC, size_t work_bytes)
     return chunks;
 }
 
-extern "C" int cuda_bias_gradient(void *dbias, const void *dout, int N, int OC, int row, int beta, void *work,
-                                  size_t work_bytes, void *stream, struct muster_error *err)
+template <typename V>
+static int bias_gradient(void *dbias, const void *dout, int N, int OC, int row, int beta, void *work,
+                         size_t work_bytes, void *stream, struct muster_error *err)
 {
     CUDA_CHECK_SIZE("linear_backward_weight", N, err);
     CUDA_CHECK_SIZE("linear_backward_weight", OC, err);
@@ -80,10 +86,47 @@ extern "C" int cuda_bias_gradient(void *dbias, const void *dout, int N, int OC, 
     struct cuda_chunks runs = bias_runs(N, OC, work_bytes);
     if (runs.count > 0) {
         dim3 blocks(grid.blocks, (unsigned)runs.count);
-        CUDA_LAUNCH("linear_backward_weight", err, bias_partial_kernel, blocks, grid.threads, 0, stream,
-                    (float *)work, (const float *)dout, N, OC, row, runs.rows);
+        CUDA_LAUNCH("linear_backward_weight", err, bias_partial_kernel<V>, blocks, grid.threads, 0, stream,
+                    (float *)work, (const V *)dout, N, OC, row, runs.rows);
     }
     CUDA_LAUNCH("linear_backward_weight", err, bias_total_kernel, grid.blocks, grid.threads, 0, stream,
                 (float *)dbias, (const float *)work, runs.count, OC, beta);
     return 0;
+}
+
+static int bias_unknown(const char *operation, enum dtype values, struct muster_error *err)
+{
+    return error_set(err, MUSTER_E_INVALID, "%s: values are of type %s; they must be f32, bf16 or f16",
+                     operation, dtype_name(values));
+}
+
+extern "C" int cuda_bias_add(void *out, const void *bias, enum dtype values, int N, int OC, int row,
+                             void *stream, struct muster_error *err)
+{
+    switch (values) {
+    case DTYPE_F32:
+        return bias_add<float>(out, bias, N, OC, row, stream, err);
+    case DTYPE_BF16:
+        return bias_add<__nv_bfloat16>(out, bias, N, OC, row, stream, err);
+    case DTYPE_F16:
+        return bias_add<__half>(out, bias, N, OC, row, stream, err);
+    default:
+        return bias_unknown("linear_forward", values, err);
+    }
+}
+
+extern "C" int cuda_bias_gradient(void *dbias, const void *dout, enum dtype values, int N, int OC, int row,
+                                  int beta, void *work, size_t work_bytes, void *stream,
+                                  struct muster_error *err)
+{
+    switch (values) {
+    case DTYPE_F32:
+        return bias_gradient<float>(dbias, dout, N, OC, row, beta, work, work_bytes, stream, err);
+    case DTYPE_BF16:
+        return bias_gradient<__nv_bfloat16>(dbias, dout, N, OC, row, beta, work, work_bytes, stream, err);
+    case DTYPE_F16:
+        return bias_gradient<__half>(dbias, dout, N, OC, row, beta, work, work_bytes, stream, err);
+    default:
+        return bias_unknown("linear_backward_weight", values, err);
+    }
 }

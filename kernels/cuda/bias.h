@@ -5,21 +5,21 @@
 
 #include <stddef.h>
 
-#include "proto/include/muster_error.h"
+#include "kernels/kernels.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* out (N,OC) += bias (OC), to every row */
-int cuda_bias_add(void *out, const void *bias, int N, int OC, int row, void *stream,
+/* out (N,OC) += bias (OC), to every row, both of type `values`: f32, bf16 or f16 */
+int cuda_bias_add(void *out, const void *bias, enum dtype values, int N, int OC, int row, void *stream,
                   struct muster_error *err);
 
-/* dbias (OC) = beta*dbias + column sums of dout (N,OC), summed in runs of rows whose number depends on N, OC
- * and work_bytes alone; work: work_bytes of device memory, aligned for float, at least one float a column
- * (else MUSTER_E_LIMIT). */
-int cuda_bias_gradient(void *dbias, const void *dout, int N, int OC, int row, int beta, void *work,
-                       size_t work_bytes, void *stream, struct muster_error *err);
+/* dbias (OC), float, = beta*dbias + column sums of dout (N,OC), of type `values`, summed in runs of rows
+ * whose number depends on N, OC and work_bytes alone; work: work_bytes of device memory, aligned for float,
+ * at least one float a column (else MUSTER_E_LIMIT). */
+int cuda_bias_gradient(void *dbias, const void *dout, enum dtype values, int N, int OC, int row, int beta,
+                       void *work, size_t work_bytes, void *stream, struct muster_error *err);
 
 #ifdef __cplusplus
 }

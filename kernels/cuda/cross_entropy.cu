@@ -4,17 +4,15 @@
  * A block has a row and reads it once for the loss: each thread keeps the maximum of its share and the sum of
  * exponentials below it, in float, and scales the sum where the maximum grows; the threads' sums meet in
  * double. For the gradient the row is read again, from its end, whose memory the cache still has, and
- * written. Elements go to threads in fours, by 16 bytes where all rows are aligned so, else one by one: the
+ * written. Elements go to threads 16 bytes at a time, where all rows are aligned so, else one by one: the
  * same elements to the same thread in both cases, so that an address changes no bit. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/values.cuh"
 
-enum {
-    VECTOR = 4, /* elements: 16 bytes */
-    AHEAD = 2   /* vectors that a thread loads before it looks at them */
-};
+enum { AHEAD = 2 }; /* vectors that a thread loads before it looks at them */
 
 /* Blocks that a multiprocessor has registers for: the few hundred rows of a chunk are then read at once.
  * Compute capability 7.5 has 1024 threads. */
@@ -23,27 +21,6 @@ enum { BLOCKS = 2 };
 #else
 enum { BLOCKS = 3 };
 #endif
-
-template <bool aligned> static __device__ inline void load_vector(float *to, const float *from)
-{
-    if (aligned) {
-        const float4 v = *(const float4 *)from;
-        to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
-    } else {
-        for (int i = 0; i < VECTOR; i++)
-            to[i] = from[i];
-    }
-}
-
-template <bool aligned> static __device__ inline void store_vector(float *to, const float *from)
-{
-    if (aligned) {
-        *(float4 *)to = make_float4(from[0], from[1], from[2], from[3]);
-    } else {
-        for (int i = 0; i < VECTOR; i++)
-            to[i] = from[i];
-    }
-}
 
 /* A thread's share so far: its maximum, and the sum of exp(logit - maximum). */
 struct share {
@@ -68,23 +45,26 @@ template <int count> static __device__ inline void share_add(struct share *share
 
 /* Vectors threadIdx.x, threadIdx.x + blockDim.x, ... of the row. The elements after the last whole vector
  * count as one vector more, read element by element. */
-template <bool aligned> static __device__ struct share row_share(const float *logits, int V)
+template <typename V, bool aligned> static __device__ struct share row_share(const V *logits, int width)
 {
-    const int vectors = V / VECTOR, threads = (int)blockDim.x;
+    const int VECTOR = value_vector<V>::COUNT;
+    const int vectors = width / VECTOR, threads = (int)blockDim.x;
     struct share share = {-INFINITY, 0};
-    float values[AHEAD * VECTOR];
+    float values[AHEAD * value_vector<V>::COUNT];
     int at = (int)threadIdx.x;
     for (; at < vectors - (AHEAD - 1) * threads; at += AHEAD * threads) {
         for (int i = 0; i < AHEAD; i++)
-            load_vector<aligned>(values + i * VECTOR, logits + ((int64_t)at + i * threads) * VECTOR);
-        share_add<AHEAD * VECTOR>(&share, values);
+            values_load(values + i * VECTOR, logits + ((int64_t)at + i * threads) * VECTOR, VECTOR, aligned);
+        share_add<AHEAD * value_vector<V>::COUNT>(&share, values);
     }
     for (; at < vectors; at += threads) {
-        load_vector<aligned>(values, logits + (int64_t)at * VECTOR);
-        share_add<VECTOR>(&share, values);
+        values_load(values, logits + (int64_t)at * VECTOR, VECTOR, aligned);
+        share_add<value_vector<V>::COUNT>(&share, values);
     }
-    for (int64_t i = (int64_t)at * VECTOR; at == vectors && i < V; i++)
-        share_add<1>(&share, logits + i);
+    for (int64_t i = (int64_t)at * VECTOR; at == vectors && i < width; i++) {
+        values[0] = value_get(logits[i]);
+        share_add<1>(&share, values);
+    }
     return share;
 }
 
@@ -97,60 +77,67 @@ static __device__ void row_total(const struct share *share, float *maximum, doub
     *sum = block_sum((double)share->sum * (double)expf(share->maximum - *maximum), shared_sum);
 }
 
-/* Logits become gradients: (exp(logit - maximum) * factor), less `one` at the target. Vectors as above, the
- * last ones first. */
-template <bool aligned>
-static __device__ void row_gradient(float *logits, int target, int V, float maximum, float factor, float one)
+/* Logits become gradients: (exp(logit - maximum) * factor), less `one` at the target, whose logit is
+ * at_target. Vectors as above, the last ones first. */
+template <typename V, bool aligned>
+static __device__ void row_gradient(V *logits, int target, float at_target, int width, float maximum,
+                                    float factor, float one)
 {
-    const int vectors = V / VECTOR, threads = (int)blockDim.x, thread = (int)threadIdx.x;
-    float values[AHEAD][VECTOR];
-    for (int64_t i = (int64_t)vectors * VECTOR; vectors % threads == thread && i < V; i++)
-        logits[i] = expf(logits[i] - maximum) * factor;
+    const int VECTOR = value_vector<V>::COUNT;
+    const int vectors = width / VECTOR, threads = (int)blockDim.x, thread = (int)threadIdx.x;
+    float values[AHEAD][value_vector<V>::COUNT];
+    for (int64_t i = (int64_t)vectors * VECTOR; vectors % threads == thread && i < width; i++)
+        logits[i] = value_of<V>(expf(value_get(logits[i]) - maximum) * factor);
     for (int at = vectors / threads * threads + thread; at >= 0; at -= AHEAD * threads) {
         for (int i = 0; i < AHEAD; i++)
             if (at - i * threads >= 0 && at - i * threads < vectors)
-                load_vector<aligned>(values[i], logits + ((int64_t)at - i * threads) * VECTOR);
+                values_load(values[i], logits + ((int64_t)at - i * threads) * VECTOR, VECTOR, aligned);
         for (int i = 0; i < AHEAD; i++) {
             if (at - i * threads < 0 || at - i * threads >= vectors)
                 continue;
             for (int j = 0; j < VECTOR; j++)
                 values[i][j] = expf(values[i][j] - maximum) * factor;
-            store_vector<aligned>(logits + ((int64_t)at - i * threads) * VECTOR, values[i]);
+            values_store(logits + ((int64_t)at - i * threads) * VECTOR, values[i], VECTOR, aligned);
         }
     }
-    if (target / VECTOR % threads == thread) /* the thread that wrote it */
-        logits[target] -= one;
+    if (target / VECTOR % threads == thread) /* the thread that wrote it: its value of 16 bits was rounded */
+        logits[target] = value_of<V>(
+            (sizeof(V) == sizeof(float) ? value_get(logits[target]) : expf(at_target - maximum) * factor) -
+            one);
 }
 
-template <bool aligned> static __device__ void row_zero(float *logits, int V)
+template <typename V, bool aligned> static __device__ void row_zero(V *logits, int width)
 {
-    const float zeros[VECTOR] = {0};
+    const int VECTOR = value_vector<V>::COUNT;
+    const float zeros[value_vector<V>::COUNT] = {0};
     int at = (int)threadIdx.x;
-    for (; at < V / VECTOR; at += (int)blockDim.x)
-        store_vector<aligned>(logits + (int64_t)at * VECTOR, zeros);
-    for (int64_t i = (int64_t)at * VECTOR; at == V / VECTOR && i < V; i++)
-        logits[i] = 0;
+    for (; at < width / VECTOR; at += (int)blockDim.x)
+        values_store(logits + (int64_t)at * VECTOR, zeros, VECTOR, aligned);
+    for (int64_t i = (int64_t)at * VECTOR; at == width / VECTOR && i < width; i++)
+        logits[i] = value_of<V>(0.0f);
 }
 
-template <bool aligned>
-static __global__ void __launch_bounds__(CUDA_BLOCK_LARGEST, BLOCKS)
-    cross_entropy_kernel(float *all_logits, float *losses, const int32_t *targets, int64_t N, int V,
+template <typename V, bool aligned>
+static __global__ void __launch_bounds__(CUDA_BLOCK_LARGEST, sizeof(V) == sizeof(float) ? BLOCKS : 2)
+    cross_entropy_kernel(V *all_logits, float *losses, const int32_t *targets, int64_t N, int width,
                          int64_t row, int gradient, const struct step_scalars *scalars)
 {
     for (int64_t n = blockIdx.x; n < N; n += gridDim.x) {
-        float *logits = all_logits + n * row, maximum, loss = 0;
+        V *logits = all_logits + n * row;
+        float maximum, loss = 0;
         const int target = targets[n];
         if (target >= 0) {
-            const float at_target = logits[target]; /* before any thread writes */
-            const struct share share = row_share<aligned>(logits, V);
+            const float at_target = value_get(logits[target]); /* before any thread writes */
+            const struct share share = row_share<V, aligned>(logits, width);
             double sum;
             row_total(&share, &maximum, &sum);
             loss = (float)(log(sum) + (double)maximum - (double)at_target);
             if (gradient)
-                row_gradient<aligned>(logits, target, V, maximum, (float)(scalars->inverse_tokens / sum),
-                                      (float)scalars->inverse_tokens);
+                row_gradient<V, aligned>(logits, target, at_target, width, maximum,
+                                         (float)(scalars->inverse_tokens / sum),
+                                         (float)scalars->inverse_tokens);
         } else if (gradient) {
-            row_zero<aligned>(logits, V);
+            row_zero<V, aligned>(logits, width);
         }
         if (threadIdx.x == 0)
             losses[n] = loss;
@@ -177,22 +164,21 @@ static __global__ void loss_sum_kernel(double *total, int64_t *count, const floa
     }
 }
 
-extern "C" int cuda_cross_entropy(void *logits, void *losses, const int32_t *targets, int N, int V, int row,
-                                  int gradient, const struct step_scalars *scalars, void *stream,
-                                  struct muster_error *err)
+template <typename V>
+static int cross_entropy_of(void *logits, void *losses, const int32_t *targets, int N, int width, int row,
+                            int gradient, const struct step_scalars *scalars, void *stream,
+                            struct muster_error *err)
 {
-    struct cuda_grid grid = cuda_grid_block_rows(N, V);
+    const struct cuda_grid grid = cuda_grid_block_rows(N, width);
     CUDA_CHECK_SIZE("cross_entropy", N, err);
-    CUDA_CHECK_SIZE("cross_entropy", V, err);
-    CUDA_CHECK_ROW("cross_entropy", row, V, err);
+    CUDA_CHECK_SIZE("cross_entropy", width, err);
+    CUDA_CHECK_ROW("cross_entropy", row, width, err);
     if (N == 0)
         return 0;
-    if ((uintptr_t)logits % sizeof(float4) == 0 && row % VECTOR == 0)
-        CUDA_LAUNCH("cross_entropy", err, cross_entropy_kernel<true>, grid.blocks, grid.threads, 0, stream,
-                    (float *)logits, (float *)losses, targets, N, V, row, gradient, scalars);
-    else
-        CUDA_LAUNCH("cross_entropy", err, cross_entropy_kernel<false>, grid.blocks, grid.threads, 0, stream,
-                    (float *)logits, (float *)losses, targets, N, V, row, gradient, scalars);
+    const bool aligned = values_aligned(logits) && row % value_vector<V>::COUNT == 0;
+    const auto kernel = aligned ? cross_entropy_kernel<V, true> : cross_entropy_kernel<V, false>;
+    CUDA_LAUNCH("cross_entropy", err, kernel, grid.blocks, grid.threads, 0, stream, (V *)logits,
+                (float *)losses, targets, N, width, row, gradient, scalars);
     return 0;
 }
 
@@ -207,3 +193,7 @@ extern "C" int cuda_loss_sum(double *total, int64_t *count, const void *losses, 
                 (const float *)losses, targets, n);
     return 0;
 }
+
+#define TYPED_cross_entropy ~,
+#include "kernels/cuda/typed.inc"
+#undef TYPED_cross_entropy

@@ -4,9 +4,11 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/values.cuh"
 #include "kernels/dropout_place.h"
 
-static __global__ void dropout_kernel(float *out, const float *in, int64_t n, int64_t size, int64_t sample,
+template <typename V>
+static __global__ void dropout_kernel(V *out, const V *in, int64_t n, int64_t size, int64_t sample,
                                       uint32_t layer, double p, int beta, const struct step_scalars *scalars)
 {
     int64_t blocks = (size + DROPOUT_GROUP - 1) / DROPOUT_GROUP * DROPOUT_LANES; /* blocks of a sample */
@@ -23,15 +25,16 @@ static __global__ void dropout_kernel(float *out, const float *in, int64_t n, in
             int64_t element = first + w * DROPOUT_LANES, at = index * size + element;
             if (element >= size || at >= n)
                 break;
-            float d = word[w] >= place.threshold && factor > 0 ? in[at] * factor : 0.0f;
-            out[at] = d + (beta ? out[at] : 0.0f);
+            float d = word[w] >= place.threshold && factor > 0 ? value_get(in[at]) * factor : 0.0f;
+            out[at] = value_of<V>(d + (beta ? value_get(out[at]) : 0.0f));
         }
     }
 }
 
-extern "C" int cuda_dropout(void *out, const void *in, int64_t rows, int width, int rows_per_sample,
-                            int64_t sample, uint32_t layer, double p, int beta,
-                            const struct step_scalars *scalars, void *stream, struct muster_error *err)
+template <typename V>
+static int dropout_of(void *out, const void *in, int64_t rows, int width, int rows_per_sample, int64_t sample,
+                      uint32_t layer, double p, int beta, const struct step_scalars *scalars, void *stream,
+                      struct muster_error *err)
 {
     CUDA_CHECK_SIZE("dropout", rows, err);
     CUDA_CHECK_SIZE("dropout", width, err);
@@ -43,7 +46,11 @@ extern "C" int cuda_dropout(void *out, const void *in, int64_t rows, int width, 
         return error_set(err, MUSTER_E_INVALID, "dropout: rows_per_sample is 0; it must be at least 1");
     struct cuda_grid grid =
         cuda_grid_elements(cuda_ceil_divide(n, size) * cuda_ceil_divide(size, DROPOUT_GROUP) * DROPOUT_LANES);
-    CUDA_LAUNCH("dropout", err, dropout_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
-                (const float *)in, n, size, sample, layer, p, beta, scalars);
+    CUDA_LAUNCH("dropout", err, dropout_kernel<V>, grid.blocks, grid.threads, 0, stream, (V *)out,
+                (const V *)in, n, size, sample, layer, p, beta, scalars);
     return 0;
 }
+
+#define TYPED_dropout ~,
+#include "kernels/cuda/typed.inc"
+#undef TYPED_dropout

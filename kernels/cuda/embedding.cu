@@ -10,14 +10,24 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/values.cuh"
 
-static __global__ void forward_kernel(float *out, const int32_t *tokens, const float *wte, const float *wpe,
-                                      int64_t rows, int T, int C)
+template <typename V>
+static __global__ void embedding_kernel(V *out, const int32_t *tokens, const V *wte, const V *wpe,
+                                        int64_t rows, int T, int C, bool aligned)
 {
     for (int64_t row = warp_first(); row < rows; row += warp_stride()) {
-        const float *token = wte + (int64_t)tokens[row] * C, *position = wpe ? wpe + row % T * C : nullptr;
-        for (int c = lane(); c < C; c += CUDA_WARP)
-            out[row * C + c] = token[c] + (position ? position[c] : 0.0f);
+        const V *token = wte + (int64_t)tokens[row] * C, *position = wpe ? wpe + row % T * C : nullptr;
+        for (int c = lane() * value_vector<V>::COUNT; c < C; c += CUDA_WARP * value_vector<V>::COUNT) {
+            const int count = values_left<V>(C, c);
+            float x[value_vector<V>::COUNT], y[value_vector<V>::COUNT] = {};
+            values_load(x, token + c, count, aligned);
+            if (position)
+                values_load(y, position + c, count, aligned);
+            CUDA_EACH (j, 0, value_vector<V>::COUNT)
+                x[j] += y[j];
+            values_store(out + row * C + c, x, count, aligned);
+        }
     }
 }
 
@@ -50,14 +60,14 @@ static __device__ bool seen_before(const int32_t *index, int64_t row, int T)
 enum { ROWS_AHEAD = 16 }; /* loaded before they are added */
 
 /* Adds a column's elements of the rows that have a bit set, in order. */
-static __device__ float add_column(float sum, const float *column, unsigned bits, int64_t C)
+template <typename V> static __device__ float add_column(float sum, const V *column, unsigned bits, int64_t C)
 {
     while (bits) {
         const int found = __popc(bits), count = found < ROWS_AHEAD ? found : ROWS_AHEAD;
         float ahead[ROWS_AHEAD];
         CUDA_EACH (i, 0, ROWS_AHEAD) {
             if (i < count)
-                ahead[i] = column[(__ffs((int)bits) - 1) * C];
+                ahead[i] = value_get(column[(__ffs((int)bits) - 1) * C]);
             bits &= bits - 1;
         }
         CUDA_EACH (i, 0, ROWS_AHEAD)
@@ -67,10 +77,18 @@ static __device__ float add_column(float sum, const float *column, unsigned bits
     return sum;
 }
 
-static __global__ void rows_add_kernel(struct rows_target target, const float *from, const int32_t *index,
+/* A bit a row of the 256 looked at. */
+static __device__ unsigned *rows_matches()
+{
+    __shared__ unsigned matches[CUDA_BLOCK / CUDA_WARP];
+    return matches;
+}
+
+template <typename V>
+static __global__ void rows_add_kernel(struct rows_target target, const V *from, const int32_t *index,
                                        int64_t rows, int T, int C)
 {
-    __shared__ unsigned matches[CUDA_BLOCK / CUDA_WARP]; /* a bit a row of the 256 looked at */
+    unsigned *const matches = rows_matches();
     for (int64_t owner = blockIdx.x; owner < rows; owner += gridDim.x) {
         if (seen_before(index, owner, T))
             continue;
@@ -97,18 +115,20 @@ static __global__ void rows_add_kernel(struct rows_target target, const float *f
     }
 }
 
-static __global__ void position_gradient_kernel(float *dwpe, const float *dout, int B, int64_t TC)
+template <typename V>
+static __global__ void position_gradient_kernel(float *dwpe, const V *dout, int B, int64_t TC)
 {
     for (int64_t i = thread_first(); i < TC; i += thread_stride()) {
         float sum = dwpe[i];
         for (int64_t b = 0; b < B; b++)
-            sum += dout[b * TC + i];
+            sum += value_get(dout[b * TC + i]);
         dwpe[i] = sum;
     }
 }
 
-extern "C" int cuda_embedding_forward(void *out, const int32_t *tokens, const void *wte, const void *wpe,
-                                      int B, int T, int C, void *stream, struct muster_error *err)
+template <typename V>
+static int embedding_forward_of(void *out, const int32_t *tokens, const void *wte, const void *wpe, int B,
+                                int T, int C, void *stream, struct muster_error *err)
 {
     CUDA_CHECK_SIZE("embedding_forward", B, err);
     CUDA_CHECK_SIZE("embedding_forward", T, err);
@@ -117,8 +137,9 @@ extern "C" int cuda_embedding_forward(void *out, const int32_t *tokens, const vo
     struct cuda_grid grid = cuda_grid_warp_rows(rows);
     if (rows == 0)
         return 0;
-    CUDA_LAUNCH("embedding_forward", err, forward_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
-                tokens, (const float *)wte, (const float *)wpe, rows, T, C);
+    CUDA_LAUNCH("embedding_forward", err, embedding_kernel<V>, grid.blocks, grid.threads, 0, stream, (V *)out,
+                tokens, (const V *)wte, (const V *)wpe, rows, T, C,
+                C % value_vector<V>::COUNT == 0 && values_aligned(out, wte, wpe));
     return 0;
 }
 
@@ -131,12 +152,13 @@ static int zero(float *values, int64_t n, cudaStream_t stream, struct muster_err
     return 0;
 }
 
-static int add_rows(const char *operation, struct rows_target target, const float *from, const int32_t *index,
+template <typename V>
+static int add_rows(const char *operation, struct rows_target target, const V *from, const int32_t *index,
                     int64_t rows, int T, int C, cudaStream_t stream, struct muster_error *err)
 {
     unsigned blocks = cuda_grid_block_rows(rows, CUDA_BLOCK).blocks;
-    CUDA_LAUNCH(operation, err, rows_add_kernel, blocks, CUDA_BLOCK, 0, stream, target, from, index, rows, T,
-                C);
+    CUDA_LAUNCH(operation, err, rows_add_kernel<V>, blocks, CUDA_BLOCK, 0, stream, target, from, index, rows,
+                T, C);
     return 0;
 }
 
@@ -153,29 +175,36 @@ extern "C" int cuda_rows_add(void *to, int64_t first, int64_t count, int64_t at,
                     (cudaStream_t)stream, err);
 }
 
-extern "C" int cuda_embedding_backward(void *dwte, void *dwpe, const void *dout, const int32_t *tokens, int B,
-                                       int T, int C, int V, int maxT, int beta, void *stream,
-                                       struct muster_error *err)
+template <typename V>
+static int embedding_backward_of(void *dwte, void *dwpe, const void *dout, const int32_t *tokens, int B,
+                                 int T, int C, int vocabulary, int maxT, int beta, void *stream,
+                                 struct muster_error *err)
 {
     cudaStream_t queue = (cudaStream_t)stream;
     CUDA_CHECK_SIZE("embedding_backward", B, err);
     CUDA_CHECK_SIZE("embedding_backward", T, err);
     CUDA_CHECK_SIZE("embedding_backward", C, err);
-    CUDA_CHECK_SIZE("embedding_backward", V, err);
+    CUDA_CHECK_SIZE("embedding_backward", vocabulary, err);
     CUDA_CHECK_SIZE("embedding_backward", maxT, err);
     int64_t rows = (int64_t)B * T, TC = (int64_t)T * C;
-    if (!beta && (zero((float *)dwte, (int64_t)V * C, queue, err) < 0 ||
+    if (!beta && (zero((float *)dwte, (int64_t)vocabulary * C, queue, err) < 0 ||
                   zero((float *)dwpe, (int64_t)maxT * C, queue, err) < 0))
         return -1;
     if (rows == 0 || C == 0)
         return 0;
-    if (dwte && add_rows("embedding_backward", {(float *)dwte, 0, (int64_t)V * C, 0}, (const float *)dout,
-                         tokens, rows, T, C, queue, err) < 0)
+    if (dwte && add_rows("embedding_backward", {(float *)dwte, 0, (int64_t)vocabulary * C, 0},
+                         (const V *)dout, tokens, rows, T, C, queue, err) < 0)
         return -1;
     if (dwpe) {
         struct cuda_grid grid = cuda_grid_elements(TC);
-        CUDA_LAUNCH("embedding_backward", err, position_gradient_kernel, grid.blocks, grid.threads, 0, queue,
-                    (float *)dwpe, (const float *)dout, B, TC);
+        CUDA_LAUNCH("embedding_backward", err, position_gradient_kernel<V>, grid.blocks, grid.threads, 0,
+                    queue, (float *)dwpe, (const V *)dout, B, TC);
     }
     return 0;
 }
+
+#define TYPED_embedding_forward  ~,
+#define TYPED_embedding_backward ~,
+#include "kernels/cuda/typed.inc"
+#undef TYPED_embedding_forward
+#undef TYPED_embedding_backward

@@ -1,5 +1,5 @@
-/* layernorm.cu - layer normalisation of rows (N,C) (formulas: kernels/ref/layernorm.c). Rows are a warp's:
- * lane l has columns l, l+32, ... and sums meet in a butterfly.
+/* layernorm.cu - layer normalisation of rows (N,C) (formulas: kernels/ref/layernorm.c). Rows are a warp's
+ * (rows.cuh), and sums meet in a butterfly.
  *
  * dweight and dbias are sums over rows: a thread sums one column of one chunk of rows into work (2,chunks,C),
  * then a thread sums one column over the chunks, in order. No atomics: the order is fixed. */
@@ -7,22 +7,41 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/values.cuh"
 
-static __global__ void forward_kernel(float *out, float *mean, float *rstd, const float *in,
-                                      const float *weight, const float *bias, int64_t N, int C, float epsilon)
+template <typename V, int K>
+static __global__ void __launch_bounds__(CUDA_BLOCK, ROW_BLOCKS(K))
+    layernorm_kernel(V *out, float *mean, float *rstd, const V *in, const V *weight, const V *bias, int64_t N,
+                     int C, float epsilon, bool aligned)
 {
     for (int64_t n = warp_first(); n < N; n += warp_stride()) {
-        const float *x = in + n * C;
-        float sum = 0, squares = 0;
-        for (int c = lane(); c < C; c += CUDA_WARP)
-            sum += x[c];
+        struct row_values<V, K> row;
+        float sum = 0, squares = 0, x[value_vector<V>::COUNT];
+        row.load(in + n * C, C, aligned);
+        row_each<V, K>(C, [&](int k, int c, int count) {
+            row.take(x, k, c);
+            CUDA_EACH (j, 0, value_vector<V>::COUNT)
+                sum += j < count ? x[j] : 0.0f;
+        });
         float m = warp_sum(sum) / (float)C;
-        for (int c = lane(); c < C; c += CUDA_WARP)
-            squares += (x[c] - m) * (x[c] - m);
+        row_each<V, K>(C, [&](int k, int c, int count) {
+            row.take(x, k, c);
+            CUDA_EACH (j, 0, value_vector<V>::COUNT)
+                squares += j < count ? (x[j] - m) * (x[j] - m) : 0.0f;
+        });
         /* Not rsqrtf: it is off by 2 units in the last place and its error would go into every element. */
         float r = 1.0f / sqrtf(warp_sum(squares) / (float)C + epsilon);
-        for (int c = lane(); c < C; c += CUDA_WARP)
-            out[n * C + c] = (x[c] - m) * r * weight[c] + (bias ? bias[c] : 0.0f);
+        row_each<V, K>(C, [&](int k, int c, int count) {
+            float w[value_vector<V>::COUNT], b[value_vector<V>::COUNT] = {};
+            row.take(x, k, c);
+            values_load(w, weight + c, count, aligned);
+            if (bias)
+                values_load(b, bias + c, count, aligned);
+            CUDA_EACH (j, 0, value_vector<V>::COUNT)
+                x[j] = (x[j] - m) * r * w[j] + b[j];
+            values_store(out + n * C + c, x, count, aligned);
+        });
         if (lane() == 0) {
             mean[n] = m;
             rstd[n] = r;
@@ -30,28 +49,45 @@ static __global__ void forward_kernel(float *out, float *mean, float *rstd, cons
     }
 }
 
-static __global__ void input_gradient_kernel(float *din, const float *dout, const float *in,
-                                             const float *mean, const float *rstd, const float *weight,
-                                             int64_t N, int C, int beta_in)
+template <typename V, int K>
+static __global__ void __launch_bounds__(CUDA_BLOCK, ROW_BLOCKS(2 * K + 1))
+    layernorm_input_kernel(V *din, const V *dout, const V *in, const float *mean, const float *rstd,
+                           const V *weight, int64_t N, int C, int beta_in, bool aligned)
 {
     for (int64_t n = warp_first(); n < N; n += warp_stride()) {
-        const float *x = in + n * C, *dy = dout + n * C;
+        struct row_values<V, K> row, gradient;
+        float x[value_vector<V>::COUNT], dy[value_vector<V>::COUNT], w[value_vector<V>::COUNT];
         float m = mean[n], r = rstd[n], g_sum = 0, g_xhat_sum = 0;
-        for (int c = lane(); c < C; c += CUDA_WARP) {
-            float g = dy[c] * weight[c];
-            g_sum += g;
-            g_xhat_sum += g * ((x[c] - m) * r);
-        }
+        row.load(in + n * C, C, aligned);
+        gradient.load(dout + n * C, C, aligned);
+        row_each<V, K>(C, [&](int k, int c, int count) {
+            row.take(x, k, c);
+            gradient.take(dy, k, c);
+            values_load(w, weight + c, count, aligned);
+            CUDA_EACH (j, 0, value_vector<V>::COUNT) {
+                float g = j < count ? dy[j] * w[j] : 0.0f;
+                g_sum += g;
+                g_xhat_sum += g * ((x[j] - m) * r);
+            }
+        });
         float g_mean = warp_sum(g_sum) / (float)C, g_xhat_mean = warp_sum(g_xhat_sum) / (float)C;
-        for (int c = lane(); c < C; c += CUDA_WARP) {
-            float d = r * (dy[c] * weight[c] - g_mean - (x[c] - m) * r * g_xhat_mean);
-            din[n * C + c] = d + (beta_in ? din[n * C + c] : 0.0f);
-        }
+        row_each<V, K>(C, [&](int k, int c, int count) {
+            float old[value_vector<V>::COUNT] = {};
+            row.take(x, k, c);
+            gradient.take(dy, k, c);
+            values_load(w, weight + c, count, aligned);
+            if (beta_in)
+                values_load(old, din + n * C + c, count, aligned);
+            CUDA_EACH (j, 0, value_vector<V>::COUNT)
+                dy[j] = r * (dy[j] * w[j] - g_mean - (x[j] - m) * r * g_xhat_mean) + old[j];
+            values_store(din + n * C + c, dy, count, aligned);
+        });
     }
 }
 
-static __global__ void weight_partial_kernel(float *work, const float *dout, const float *in,
-                                             const float *mean, const float *rstd, int N, int C, int rows)
+template <typename V>
+static __global__ void weight_partial_kernel(float *work, const V *dout, const V *in, const float *mean,
+                                             const float *rstd, int N, int C, int rows)
 {
     int64_t c = thread_first();
     int64_t first = (int64_t)blockIdx.y * rows, end = first + rows < N ? first + rows : N;
@@ -59,8 +95,9 @@ static __global__ void weight_partial_kernel(float *work, const float *dout, con
     if (c >= C)
         return;
     for (int64_t n = first; n < end; n++) {
-        dw += dout[n * C + c] * ((in[n * C + c] - mean[n]) * rstd[n]);
-        db += dout[n * C + c];
+        const float dy = value_get(dout[n * C + c]);
+        dw += dy * ((value_get(in[n * C + c]) - mean[n]) * rstd[n]);
+        db += dy;
     }
     work[(int64_t)blockIdx.y * C + c] = dw;
     work[((int64_t)gridDim.y + blockIdx.y) * C + c] = db;
@@ -83,18 +120,21 @@ static __global__ void weight_total_kernel(float *dweight, float *dbias, const f
         dbias[c] = db;
 }
 
-extern "C" int cuda_layernorm_forward(void *out, void *mean, void *rstd, const void *in, const void *weight,
-                                      const void *bias, int N, int C, double epsilon, void *stream,
-                                      struct muster_error *err)
+template <typename V>
+static int layernorm_forward_of(void *out, void *mean, void *rstd, const void *in, const void *weight,
+                                const void *bias, int N, int C, double epsilon, void *stream,
+                                struct muster_error *err)
 {
     struct cuda_grid grid = cuda_grid_warp_rows(N);
     CUDA_CHECK_SIZE("layernorm_forward", N, err);
     CUDA_CHECK_SIZE("layernorm_forward", C, err);
     if (N == 0)
         return 0;
-    CUDA_LAUNCH("layernorm_forward", err, forward_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
-                (float *)mean, (float *)rstd, (const float *)in, (const float *)weight, (const float *)bias,
-                N, C, (float)epsilon);
+    const bool aligned = C % value_vector<V>::COUNT == 0 && values_aligned(out, in, weight, bias);
+    const auto kernel = row_is_short<V>(C) ? layernorm_kernel<V, ROW_FEW> : layernorm_kernel<V, ROW_MANY - 2>;
+    CUDA_LAUNCH("layernorm_forward", err, kernel, grid.blocks, grid.threads, 0, stream, (V *)out,
+                (float *)mean, (float *)rstd, (const V *)in, (const V *)weight, (const V *)bias, N, C,
+                (float)epsilon, aligned);
     return 0;
 }
 
@@ -104,9 +144,10 @@ extern "C" size_t cuda_layernorm_backward_work(int N, int C)
 }
 
 /* Without rows the gradients of weight and bias are still written: 0, or their old values. */
-static int weight_gradient(float *dweight, float *dbias, const float *dout, const float *in,
-                           const float *mean, const float *rstd, int N, int C, int beta, float *work,
-                           cudaStream_t stream, struct muster_error *err)
+template <typename V>
+static int weight_gradient(float *dweight, float *dbias, const V *dout, const V *in, const float *mean,
+                           const float *rstd, int N, int C, int beta, float *work, cudaStream_t stream,
+                           struct muster_error *err)
 {
     struct cuda_grid grid = cuda_grid_columns(C);
     struct cuda_chunks chunks = cuda_row_chunks(N);
@@ -114,28 +155,37 @@ static int weight_gradient(float *dweight, float *dbias, const float *dout, cons
         return 0;
     if (chunks.count > 0) {
         dim3 blocks(grid.blocks, (unsigned)chunks.count);
-        CUDA_LAUNCH("layernorm_backward", err, weight_partial_kernel, blocks, grid.threads, 0, stream, work,
-                    dout, in, mean, rstd, N, C, chunks.rows);
+        CUDA_LAUNCH("layernorm_backward", err, weight_partial_kernel<V>, blocks, grid.threads, 0, stream,
+                    work, dout, in, mean, rstd, N, C, chunks.rows);
     }
     CUDA_LAUNCH("layernorm_backward", err, weight_total_kernel, grid.blocks, grid.threads, 0, stream, dweight,
                 dbias, work, chunks.count, C, beta);
     return 0;
 }
 
-extern "C" int cuda_layernorm_backward(void *din, void *dweight, void *dbias, const void *dout,
-                                       const void *in, const void *mean, const void *rstd, const void *weight,
-                                       int N, int C, int beta_in, int beta, void *work, void *stream,
-                                       struct muster_error *err)
+template <typename V>
+static int layernorm_backward_of(void *din, void *dweight, void *dbias, const void *dout, const void *in,
+                                 const void *mean, const void *rstd, const void *weight, int N, int C,
+                                 int beta_in, int beta, void *work, void *stream, struct muster_error *err)
 {
     struct cuda_grid grid = cuda_grid_warp_rows(N);
     cudaStream_t queue = (cudaStream_t)stream;
     CUDA_CHECK_SIZE("layernorm_backward", N, err);
     CUDA_CHECK_SIZE("layernorm_backward", C, err);
     if (N > 0 && din) {
-        CUDA_LAUNCH("layernorm_backward", err, input_gradient_kernel, grid.blocks, grid.threads, 0, queue,
-                    (float *)din, (const float *)dout, (const float *)in, (const float *)mean,
-                    (const float *)rstd, (const float *)weight, N, C, beta_in);
+        const bool aligned = C % value_vector<V>::COUNT == 0 && values_aligned(din, dout, in, weight);
+        const auto kernel =
+            row_is_short<V>(C) ? layernorm_input_kernel<V, ROW_FEW> : layernorm_input_kernel<V, ROW_MANY / 2>;
+        CUDA_LAUNCH("layernorm_backward", err, kernel, grid.blocks, grid.threads, 0, queue, (V *)din,
+                    (const V *)dout, (const V *)in, (const float *)mean, (const float *)rstd,
+                    (const V *)weight, N, C, beta_in, aligned);
     }
-    return weight_gradient((float *)dweight, (float *)dbias, (const float *)dout, (const float *)in,
+    return weight_gradient((float *)dweight, (float *)dbias, (const V *)dout, (const V *)in,
                            (const float *)mean, (const float *)rstd, N, C, beta, (float *)work, queue, err);
 }
+
+#define TYPED_layernorm_forward  ~,
+#define TYPED_layernorm_backward ~,
+#include "kernels/cuda/typed.inc"
+#undef TYPED_layernorm_forward
+#undef TYPED_layernorm_backward

@@ -5,6 +5,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/values.cuh"
 
 /* The element of a plane that wins window (i, j): the first of the largest, or the last NaN. */
 static __device__ inline int pool_winner(const struct pool2d *p, const float *plane, int i, int j)
@@ -168,32 +169,43 @@ extern "C" int cuda_avg_pool2d_backward(void *din, const void *dout, int64_t pla
 
 /* ---- classes ---- */
 
-/* One block: classifiers have few rows. */
-static __global__ void correct_sum_kernel(double *total, const float *logits, const int32_t *targets, int N,
-                                          int V, int64_t row)
+static __device__ int *correct_shared()
 {
     __shared__ int shared[CUDA_BLOCK / CUDA_WARP];
+    return shared;
+}
+
+/* One block: classifiers have few rows. */
+template <typename V>
+static __global__ void correct_sum_kernel(double *total, const V *logits, const int32_t *targets, int N,
+                                          int width, int64_t row)
+{
     int correct = 0;
     for (int64_t n = threadIdx.x; n < N; n += blockDim.x) {
-        const float *at = logits + n * row;
+        const V *at = logits + n * row;
         int best = 0;
-        for (int i = 1; i < V; i++)
-            best = at[i] > at[best] ? i : best;
+        for (int i = 1; i < width; i++)
+            best = value_get(at[i]) > value_get(at[best]) ? i : best;
         correct += targets[n] >= 0 && best == targets[n];
     }
-    correct = block_sum(correct, shared);
+    correct = block_sum(correct, correct_shared());
     if (threadIdx.x == 0)
         *total += correct;
 }
 
-extern "C" int cuda_correct_sum(double *total, const void *logits, const int32_t *targets, int N, int V,
-                                int row, void *stream, struct muster_error *err)
+template <typename V>
+static int correct_sum_of(double *total, const void *logits, const int32_t *targets, int N, int width,
+                          int row, void *stream, struct muster_error *err)
 {
-    CUDA_CHECK_SIZE("correct_sum", (int64_t)N * V, err);
-    CUDA_CHECK_ROW("correct_sum", row, V, err);
+    CUDA_CHECK_SIZE("correct_sum", (int64_t)N * width, err);
+    CUDA_CHECK_ROW("correct_sum", row, width, err);
     if (N == 0)
         return 0;
-    CUDA_LAUNCH("correct_sum", err, correct_sum_kernel, 1, CUDA_BLOCK, 0, stream, total,
-                (const float *)logits, targets, N, V, row);
+    CUDA_LAUNCH("correct_sum", err, correct_sum_kernel<V>, 1, CUDA_BLOCK, 0, stream, total, (const V *)logits,
+                targets, N, width, row);
     return 0;
 }
+
+#define TYPED_correct_sum ~,
+#include "kernels/cuda/typed.inc"
+#undef TYPED_correct_sum

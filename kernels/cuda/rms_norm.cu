@@ -4,42 +4,73 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/values.cuh"
 
-static __global__ void forward_kernel(float *out, float *rstd, const float *in, const float *weight,
-                                      int64_t N, int C, float epsilon, float offset)
+template <typename V, int K>
+static __global__ void __launch_bounds__(CUDA_BLOCK, ROW_BLOCKS(K))
+    rms_norm_kernel(V *out, float *rstd, const V *in, const V *weight, int64_t N, int C, float epsilon,
+                    float offset, bool aligned)
 {
     for (int64_t n = warp_first(); n < N; n += warp_stride()) {
-        const float *x = in + n * C;
-        float squares = 0;
-        for (int c = lane(); c < C; c += CUDA_WARP)
-            squares += x[c] * x[c];
+        struct row_values<V, K> row;
+        float squares = 0, x[value_vector<V>::COUNT];
+        row.load(in + n * C, C, aligned);
+        row_each<V, K>(C, [&](int k, int c, int) {
+            row.take(x, k, c); /* 0 beyond the row */
+            CUDA_EACH (j, 0, value_vector<V>::COUNT)
+                squares += x[j] * x[j];
+        });
         float r = 1.0f / sqrtf(warp_sum(squares) / (float)C + epsilon);
-        for (int c = lane(); c < C; c += CUDA_WARP)
-            out[n * C + c] = x[c] * r * (weight[c] + offset);
+        row_each<V, K>(C, [&](int k, int c, int count) {
+            float w[value_vector<V>::COUNT];
+            row.take(x, k, c);
+            values_load(w, weight + c, count, aligned);
+            CUDA_EACH (j, 0, value_vector<V>::COUNT)
+                x[j] = x[j] * r * (w[j] + offset);
+            values_store(out + n * C + c, x, count, aligned);
+        });
         if (lane() == 0)
             rstd[n] = r;
     }
 }
 
-static __global__ void input_gradient_kernel(float *din, const float *dout, const float *in,
-                                             const float *rstd, const float *weight, float offset, int64_t N,
-                                             int C, int beta_in)
+template <typename V, int K>
+static __global__ void __launch_bounds__(CUDA_BLOCK, ROW_BLOCKS(2 * K))
+    rms_norm_input_kernel(V *din, const V *dout, const V *in, const float *rstd, const V *weight,
+                          float offset, int64_t N, int C, int beta_in, bool aligned)
 {
     for (int64_t n = warp_first(); n < N; n += warp_stride()) {
-        const float *x = in + n * C, *dy = dout + n * C;
+        struct row_values<V, K> row, gradient;
+        float x[value_vector<V>::COUNT], dy[value_vector<V>::COUNT], w[value_vector<V>::COUNT];
         float r = rstd[n], g_xhat_sum = 0;
-        for (int c = lane(); c < C; c += CUDA_WARP)
-            g_xhat_sum += dy[c] * (weight[c] + offset) * (x[c] * r);
+        row.load(in + n * C, C, aligned);
+        gradient.load(dout + n * C, C, aligned);
+        row_each<V, K>(C, [&](int k, int c, int count) {
+            row.take(x, k, c);
+            gradient.take(dy, k, c);
+            values_load(w, weight + c, count, aligned);
+            CUDA_EACH (j, 0, value_vector<V>::COUNT)
+                g_xhat_sum += dy[j] * (w[j] + offset) * (x[j] * r);
+        });
         float g_xhat_mean = warp_sum(g_xhat_sum) / (float)C;
-        for (int c = lane(); c < C; c += CUDA_WARP) {
-            float d = r * (dy[c] * (weight[c] + offset) - x[c] * r * g_xhat_mean);
-            din[n * C + c] = d + (beta_in ? din[n * C + c] : 0.0f);
-        }
+        row_each<V, K>(C, [&](int k, int c, int count) {
+            float old[value_vector<V>::COUNT] = {};
+            row.take(x, k, c);
+            gradient.take(dy, k, c);
+            values_load(w, weight + c, count, aligned);
+            if (beta_in)
+                values_load(old, din + n * C + c, count, aligned);
+            CUDA_EACH (j, 0, value_vector<V>::COUNT)
+                dy[j] = r * (dy[j] * (w[j] + offset) - x[j] * r * g_xhat_mean) + old[j];
+            values_store(din + n * C + c, dy, count, aligned);
+        });
     }
 }
 
-static __global__ void weight_partial_kernel(float *work, const float *dout, const float *in,
-                                             const float *rstd, int N, int C, int rows)
+template <typename V>
+static __global__ void rms_norm_partial_kernel(float *work, const V *dout, const V *in, const float *rstd,
+                                               int N, int C, int rows)
 {
     int64_t c = thread_first();
     int64_t first = (int64_t)blockIdx.y * rows, end = first + rows < N ? first + rows : N;
@@ -47,11 +78,11 @@ static __global__ void weight_partial_kernel(float *work, const float *dout, con
     if (c >= C)
         return;
     for (int64_t n = first; n < end; n++)
-        dw += dout[n * C + c] * (in[n * C + c] * rstd[n]);
+        dw += value_get(dout[n * C + c]) * (value_get(in[n * C + c]) * rstd[n]);
     work[(int64_t)blockIdx.y * C + c] = dw;
 }
 
-static __global__ void weight_total_kernel(float *dweight, const float *work, int chunks, int C, int beta)
+static __global__ void rms_norm_total_kernel(float *dweight, const float *work, int chunks, int C, int beta)
 {
     int64_t c = thread_first();
     if (c >= C)
@@ -62,16 +93,20 @@ static __global__ void weight_total_kernel(float *dweight, const float *work, in
     dweight[c] = dw;
 }
 
-extern "C" int cuda_rms_norm_forward(void *out, void *rstd, const void *in, const void *weight, int N, int C,
-                                     double epsilon, double offset, void *stream, struct muster_error *err)
+template <typename V>
+static int rms_norm_forward_of(void *out, void *rstd, const void *in, const void *weight, int N, int C,
+                               double epsilon, double offset, void *stream, struct muster_error *err)
 {
     struct cuda_grid grid = cuda_grid_warp_rows(N);
     CUDA_CHECK_SIZE("rms_norm_forward", N, err);
     CUDA_CHECK_SIZE("rms_norm_forward", C, err);
     if (N == 0)
         return 0;
-    CUDA_LAUNCH("rms_norm_forward", err, forward_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
-                (float *)rstd, (const float *)in, (const float *)weight, N, C, (float)epsilon, (float)offset);
+    const bool aligned = C % value_vector<V>::COUNT == 0 && values_aligned(out, in, weight);
+    const auto kernel = row_is_short<V>(C) ? rms_norm_kernel<V, ROW_FEW> : rms_norm_kernel<V, ROW_MANY>;
+    CUDA_LAUNCH("rms_norm_forward", err, kernel, grid.blocks, grid.threads, 0, stream, (V *)out,
+                (float *)rstd, (const V *)in, (const V *)weight, N, C, (float)epsilon, (float)offset,
+                aligned);
     return 0;
 }
 
@@ -81,8 +116,9 @@ extern "C" size_t cuda_rms_norm_backward_work(int N, int C)
 }
 
 /* Without rows the gradient is still written: 0, or its old value. */
-static int weight_gradient(float *dweight, const float *dout, const float *in, const float *rstd, int N,
-                           int C, int beta, float *work, cudaStream_t stream, struct muster_error *err)
+template <typename V>
+static int rms_norm_weight(float *dweight, const V *dout, const V *in, const float *rstd, int N, int C,
+                           int beta, float *work, cudaStream_t stream, struct muster_error *err)
 {
     struct cuda_grid grid = cuda_grid_columns(C);
     struct cuda_chunks chunks = cuda_row_chunks(N);
@@ -90,28 +126,37 @@ static int weight_gradient(float *dweight, const float *dout, const float *in, c
         return 0;
     if (chunks.count > 0) {
         dim3 blocks(grid.blocks, (unsigned)chunks.count);
-        CUDA_LAUNCH("rms_norm_backward", err, weight_partial_kernel, blocks, grid.threads, 0, stream, work,
-                    dout, in, rstd, N, C, chunks.rows);
+        CUDA_LAUNCH("rms_norm_backward", err, rms_norm_partial_kernel<V>, blocks, grid.threads, 0, stream,
+                    work, dout, in, rstd, N, C, chunks.rows);
     }
-    CUDA_LAUNCH("rms_norm_backward", err, weight_total_kernel, grid.blocks, grid.threads, 0, stream, dweight,
-                work, chunks.count, C, beta);
+    CUDA_LAUNCH("rms_norm_backward", err, rms_norm_total_kernel, grid.blocks, grid.threads, 0, stream,
+                dweight, work, chunks.count, C, beta);
     return 0;
 }
 
-extern "C" int cuda_rms_norm_backward(void *din, void *dweight, const void *dout, const void *in,
-                                      const void *rstd, const void *weight, double offset, int N, int C,
-                                      int beta_in, int beta, void *work, void *stream,
-                                      struct muster_error *err)
+template <typename V>
+static int rms_norm_backward_of(void *din, void *dweight, const void *dout, const void *in, const void *rstd,
+                                const void *weight, double offset, int N, int C, int beta_in, int beta,
+                                void *work, void *stream, struct muster_error *err)
 {
     struct cuda_grid grid = cuda_grid_warp_rows(N);
     cudaStream_t queue = (cudaStream_t)stream;
     CUDA_CHECK_SIZE("rms_norm_backward", N, err);
     CUDA_CHECK_SIZE("rms_norm_backward", C, err);
     if (N > 0 && din) {
-        CUDA_LAUNCH("rms_norm_backward", err, input_gradient_kernel, grid.blocks, grid.threads, 0, queue,
-                    (float *)din, (const float *)dout, (const float *)in, (const float *)rstd,
-                    (const float *)weight, (float)offset, N, C, beta_in);
+        const bool aligned = C % value_vector<V>::COUNT == 0 && values_aligned(din, dout, in, weight);
+        const auto kernel =
+            row_is_short<V>(C) ? rms_norm_input_kernel<V, ROW_FEW> : rms_norm_input_kernel<V, ROW_MANY / 2>;
+        CUDA_LAUNCH("rms_norm_backward", err, kernel, grid.blocks, grid.threads, 0, queue, (V *)din,
+                    (const V *)dout, (const V *)in, (const float *)rstd, (const V *)weight, (float)offset, N,
+                    C, beta_in, aligned);
     }
-    return weight_gradient((float *)dweight, (const float *)dout, (const float *)in, (const float *)rstd, N,
-                           C, beta, (float *)work, queue, err);
+    return rms_norm_weight((float *)dweight, (const V *)dout, (const V *)in, (const float *)rstd, N, C, beta,
+                           (float *)work, queue, err);
 }
+
+#define TYPED_rms_norm_forward  ~,
+#define TYPED_rms_norm_backward ~,
+#include "kernels/cuda/typed.inc"
+#undef TYPED_rms_norm_forward
+#undef TYPED_rms_norm_backward

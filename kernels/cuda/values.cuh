@@ -5,9 +5,10 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <cuda_runtime.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "kernels/cuda/device.cuh"
 
 static __device__ inline float value_get(float value)
 {
@@ -66,6 +67,56 @@ template <typename V> static __device__ inline void vector_store(V *to, const va
     uint4 bits;
     memcpy(&bits, &vector, sizeof bits);
     *(uint4 *)to = bits;
+}
+
+/* `count` values from `from` on, at most a vector's, as float; the others of the vector are 0. aligned: all
+ * vectors begin at a multiple of 16 bytes. Whether they do changes no bit: the same values go to the same
+ * thread. */
+template <typename V>
+static __device__ inline void values_load(float *to, const V *from, int count, bool aligned)
+{
+    if (aligned && count >= value_vector<V>::COUNT) {
+        const value_vector<V> x = vector_load(from);
+        CUDA_EACH (j, 0, value_vector<V>::COUNT)
+            to[j] = value_get(x.of[j]);
+    } else {
+        CUDA_EACH (j, 0, value_vector<V>::COUNT)
+            to[j] = j < count ? value_get(from[j]) : 0.0f;
+    }
+}
+template <typename V>
+static __device__ inline void values_store(V *to, const float *from, int count, bool aligned)
+{
+    if (aligned && count >= value_vector<V>::COUNT) {
+        value_vector<V> x;
+        CUDA_EACH (j, 0, value_vector<V>::COUNT)
+            x.of[j] = value_of<V>(from[j]);
+        vector_store(to, x);
+    } else {
+        CUDA_EACH (j, 0, value_vector<V>::COUNT)
+            if (j < count)
+                to[j] = value_of<V>(from[j]);
+    }
+}
+
+/* For each vector of this thread of n values: `first`, its first element, and how many there are. */
+#define VALUES_EACH(V, first, n)                                                                             \
+    for (int64_t first = thread_first() * value_vector<V>::COUNT; first < (n);                               \
+         first += thread_stride() * value_vector<V>::COUNT)
+template <typename V> static __device__ inline int values_left(int64_t n, int64_t first)
+{
+    return n - first < value_vector<V>::COUNT ? (int)(n - first) : (int)value_vector<V>::COUNT;
+}
+
+/* The host's: a grid of a thread a vector, and whether pointers (or NULL) are multiples of 16 bytes. */
+template <typename V> static inline struct cuda_grid values_grid(int64_t n)
+{
+    return cuda_grid_elements(cuda_ceil_divide(n, value_vector<V>::COUNT));
+}
+static inline bool values_aligned(const void *a, const void *b = nullptr, const void *c = nullptr,
+                                  const void *d = nullptr, const void *e = nullptr)
+{
+    return (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d | (uintptr_t)e) & 15) == 0;
 }
 
 #endif

@@ -196,7 +196,7 @@ int cuda_linear_forward(void *out, const void *in, const void *weight, const voi
         status = multiply_nothing((float *)out + (int64_t)n * row, OC, false, handle, operation, err);
     if (status != 0 || !bias || (C > 0 && bias_by_epilogue(&p)))
         return status;
-    return cuda_bias_add(out, bias, N, OC, row, handle->stream, err);
+    return cuda_bias_add(out, bias, DTYPE_F32, N, OC, row, handle->stream, err);
 }
 
 int cuda_linear_backward_input(void *din, const void *dout, const void *weight, int N, int C, int OC, int row,
@@ -247,8 +247,8 @@ static int bias_gradient(void *dbias, const void *dout, int N, int OC, int row, 
                          const struct cuda_stream_handle *handle, struct muster_error *err)
 {
     void *work = cuda_products_scratch(handle, "linear_backward_weight", err);
-    return work ? cuda_bias_gradient(dbias, dout, N, OC, row, beta, work, (size_t)CUDA_PRODUCTS_WORKSPACE,
-                                     handle->stream, err)
+    return work ? cuda_bias_gradient(dbias, dout, DTYPE_F32, N, OC, row, beta, work,
+                                     (size_t)CUDA_PRODUCTS_WORKSPACE, handle->stream, err)
                 : -1;
 }
 

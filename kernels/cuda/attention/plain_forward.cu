@@ -87,7 +87,7 @@ static __device__ void store(const struct softmax *result, V *out, float *lse, c
 
 template <typename V>
 static __global__ void __launch_bounds__(THREADS)
-    forward_kernel(V *out, float *lse, struct attention_call call)
+    plain_forward_kernel(V *out, float *lse, struct attention_call call)
 {
     CUDA_DYNAMIC_SHARED(struct forward_shared, shared);
     const struct attention_call *c = &call;
@@ -124,7 +124,7 @@ static int attention_forward_plain(void *out, void *lse, const void *q, const vo
     struct cuda_grid grid = cuda_grid_attention(a->B, a->heads, a->T, a->head_size);
     if (grid.blocks == 0)
         return 0;
-    CUDA_LAUNCH("attention_forward", err, forward_kernel<V>, grid.blocks, grid.threads,
+    CUDA_LAUNCH("attention_forward", err, plain_forward_kernel<V>, grid.blocks, grid.threads,
                 sizeof(struct forward_shared), stream, (V *)out, (float *)lse, call);
     return 0;
 }

@@ -37,6 +37,7 @@ int case_in(struct call_case *c, size_t floats);
 int case_result(struct call_case *c, size_t floats); /* an operand too, where it is added to */
 /* The same of values that are 16 bits on the device where the case's dtype is; NARROW there, else FLOATS. */
 int case_value_in(struct call_case *c, size_t values);
+void case_narrow(struct call_case *c, int index); /* of a buffer that is FLOATS */
 int case_value_result(struct call_case *c, size_t values);
 int case_bytes(struct call_case *c, const void *from, size_t size, enum value value, enum role role);
 
@@ -61,12 +62,32 @@ void case_run(struct call_case *c, void (*reference)(void **p, const void *argum
         (void)s;                                                                                             \
         return cuda_##operation(__VA_ARGS__, NULL, err);                                                     \
     }
+/* The same for an operation over values of s->values. */
+#define ORDERS_VALUES(operation, ...)                                                                        \
+    static void operation##_reference(void **p, const void *argument)                                        \
+    {                                                                                                        \
+        const struct sizes *s = argument;                                                                    \
+        kernels_ref_f32()->operation(__VA_ARGS__, NULL);                                                     \
+    }                                                                                                        \
+    static int operation##_cuda(void **p, const void *argument, struct muster_error *err)                    \
+    {                                                                                                        \
+        const struct sizes *s = argument;                                                                    \
+        return (s->values == DTYPE_BF16  ? cuda_##operation##_bf16                                           \
+                : s->values == DTYPE_F16 ? cuda_##operation##_f16                                            \
+                                         : cuda_##operation)(__VA_ARGS__, NULL, err);                        \
+    }
 #define RUN(c, operation, s) case_run(c, operation##_reference, operation##_cuda, s)
 
 /* A size that is awkward for warps, blocks and tiles more often than not, 0..limit. */
 int awkward(int limit);
 
 #define ORDERS_ROUNDS 8 /* random shapes of an operation */
+/* Half as many rounds more in each type of 16 bits. */
+#define ORDERS_ROUNDS_VALUES (2 * ORDERS_ROUNDS)
+static inline enum dtype round_values(int round)
+{
+    return round < ORDERS_ROUNDS ? DTYPE_F32 : round % 2 ? DTYPE_F16 : DTYPE_BF16;
+}
 
 void orders_elements(void (*run)(const char *name, void (*test)(void)));
 void orders_images(void (*run)(const char *name, void (*test)(void)));

@@ -11,17 +11,17 @@ struct sizes {
     double p;
     int segments;
     struct optimizer_segment segment[3];
-    enum dtype from, to;
+    enum dtype from, to, values;
 };
 
-ORDERS_CALL(add, p[0], p[1], p[2], s->n)
-ORDERS_CALL(accumulate, p[0], p[1], s->beta, s->n)
-ORDERS_CALL(scale, p[0], 0.3, s->n)
-ORDERS_CALL(activation_forward, p[0], p[1], s->kind, s->n)
-ORDERS_CALL(activation_backward, p[0], p[1], p[2], s->kind, s->beta, s->n)
-ORDERS_CALL(gated_forward, p[0], p[1], p[2], s->kind, s->n)
-ORDERS_CALL(gated_backward, p[0], p[1], p[2], p[3], p[4], s->kind, s->beta, s->beta, s->n)
-ORDERS_CALL(squared_error, p[0], p[1], p[2], p[3], s->n, s->beta, p[4])
+ORDERS_VALUES(add, p[0], p[1], p[2], s->n)
+ORDERS_VALUES(accumulate, p[0], p[1], s->beta, s->n)
+ORDERS_VALUES(scale, p[0], 0.3, s->n)
+ORDERS_VALUES(activation_forward, p[0], p[1], s->kind, s->n)
+ORDERS_VALUES(activation_backward, p[0], p[1], p[2], s->kind, s->beta, s->n)
+ORDERS_VALUES(gated_forward, p[0], p[1], p[2], s->kind, s->n)
+ORDERS_VALUES(gated_backward, p[0], p[1], p[2], p[3], p[4], s->kind, s->beta, s->beta, s->n)
+ORDERS_VALUES(squared_error, p[0], p[1], p[2], p[3], s->n, s->beta, p[4])
 ORDERS_CALL(loss_sum, p[0], p[1], p[2], p[3], s->n)
 ORDERS_CALL(clip_factor, p[0])
 ORDERS_CALL(adamw, p[0], p[1], p[2], p[3], s->segment, s->segments, p[4], s->to, p[5])
@@ -44,37 +44,48 @@ static int norm_squared_cuda(void **p, const void *argument, struct muster_error
 
 static void sums(void)
 {
-    for (int round = 0; round < ORDERS_ROUNDS; round++) {
-        struct sizes s = {.n = awkward(1100), .beta = round & 1};
+    for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
+        struct sizes s = {
+            .n = round % 4 == 3 ? 2050 : awkward(1100), .beta = round & 1, .values = round_values(round)};
         size_t n = (size_t)s.n;
-        struct call_case add = {.what = "add"}, accumulate = {.what = "accumulate"};
-        struct call_case scale = {.what = "scale", .relative = 1e-6};
-        case_result(&add, n), case_in(&add, n), case_in(&add, n);
+        struct call_case add = {.what = "add", .halves = s.values},
+                         accumulate = {.what = "accumulate", .halves = s.values};
+        struct call_case scale = {.what = "scale", .relative = 1e-6, .halves = s.values};
+        case_value_result(&add, n), case_value_in(&add, n), case_value_in(&add, n);
         RUN(&add, add, &s);
-        case_result(&accumulate, n), case_in(&accumulate, n);
+        case_value_result(&accumulate, n), case_value_in(&accumulate, n);
         RUN(&accumulate, accumulate, &s);
-        case_result(&scale, n);
+        case_value_result(&scale, n);
         RUN(&scale, scale, &s);
     }
 }
 
 static void activations(void)
 {
-    for (int round = 0; round < 2 * ACTIVATION_KINDS; round++) {
-        struct sizes s = {.n = awkward(600), .kind = round % ACTIVATION_KINDS, .beta = round & 1};
+    for (int round = 0; round < 4 * ACTIVATION_KINDS; round++) {
+        struct sizes s = {.n = awkward(600),
+                          .kind = round % ACTIVATION_KINDS,
+                          .beta = round & 1,
+                          .values = round < 2 * ACTIVATION_KINDS   ? DTYPE_F32
+                                    : round < 3 * ACTIVATION_KINDS ? DTYPE_BF16
+                                                                   : DTYPE_F16};
         size_t n = (size_t)s.n;
-        struct call_case forward = {.what = "activation_forward", .absolute = 1e-5, .relative = 1e-4};
-        struct call_case backward = {.what = "activation_backward", .absolute = 1e-5, .relative = 1e-4};
-        case_result(&forward, n), case_in(&forward, n);
+        struct call_case forward = {
+            .what = "activation_forward", .absolute = 1e-5, .relative = 1e-4, .halves = s.values};
+        struct call_case backward = {
+            .what = "activation_backward", .absolute = 1e-5, .relative = 1e-4, .halves = s.values};
+        case_value_result(&forward, n), case_value_in(&forward, n);
         RUN(&forward, activation_forward, &s);
-        case_result(&backward, n), case_in(&backward, n), case_in(&backward, n);
+        case_value_result(&backward, n), case_value_in(&backward, n), case_value_in(&backward, n);
         RUN(&backward, activation_backward, &s);
-        struct call_case gated = {.what = "gated_forward", .absolute = 1e-5, .relative = 1e-4};
-        struct call_case gradient = {.what = "gated_backward", .absolute = 1e-5, .relative = 1e-4};
-        case_result(&gated, n), case_in(&gated, n), case_in(&gated, n);
+        struct call_case gated = {
+            .what = "gated_forward", .absolute = 1e-5, .relative = 1e-4, .halves = s.values};
+        struct call_case gradient = {
+            .what = "gated_backward", .absolute = 1e-5, .relative = 1e-4, .halves = s.values};
+        case_value_result(&gated, n), case_value_in(&gated, n), case_value_in(&gated, n);
         RUN(&gated, gated_forward, &s);
-        case_result(&gradient, n), case_result(&gradient, n);
-        case_in(&gradient, n), case_in(&gradient, n), case_in(&gradient, n);
+        case_value_result(&gradient, n), case_value_result(&gradient, n);
+        case_value_in(&gradient, n), case_value_in(&gradient, n), case_value_in(&gradient, n);
         RUN(&gradient, gated_backward, &s);
     }
 }
@@ -96,8 +107,10 @@ static void totals(void)
         for (size_t i = 0; i < n; i++)
             targets[i] = (int32_t)random_below(4) - 1;
         struct step_scalars scalars = {.inverse_tokens = 0.25};
-        struct call_case error = {.what = "squared_error", .absolute = 1e-6, .relative = 1e-5};
-        case_result(&error, n), case_result(&error, n);
+        s.values = round % 3 == 1 ? DTYPE_BF16 : round % 3 == 2 ? DTYPE_F16 : DTYPE_F32;
+        struct call_case error = {
+            .what = "squared_error", .absolute = 1e-6, .relative = 1e-5, .halves = s.values};
+        case_value_result(&error, n), case_result(&error, n);
         case_bytes(&error, targets, n * sizeof targets[0], BYTES, RESULT), case_in(&error, n);
         case_bytes(&error, &scalars, sizeof scalars, BYTES, OPERAND);
         RUN(&error, squared_error, &s);

@@ -12,6 +12,7 @@ struct sizes {
     int betas[3];
     int N, V, row, planes, rows, columns, beta;
     bool has_bias;
+    enum dtype values;
 };
 
 ORDERS_CALL(conv2d_forward, p[0], p[1], p[2], s->has_bias ? p[3] : NULL, &s->conv, s->N, NULL)
@@ -27,7 +28,7 @@ ORDERS_CALL(batch_norm_backward, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7],
             p[8])
 ORDERS_CALL(batch_norm_change, p[0], p[1], p[2], p[3], p[4], p[5], p[6], &s->norm, s->N, s->betas, p[7])
 ORDERS_CALL(batch_norm_step, p[0], p[1], s->N, p[2], DTYPE_BF16, p[3])
-ORDERS_CALL(correct_sum, p[0], p[1], p[2], s->N, s->V, s->row)
+ORDERS_VALUES(correct_sum, p[0], p[1], p[2], s->N, s->V, s->row)
 
 /* The reference needs work memory here, the kernels none. */
 static void conv2d_backward_weight_reference(void **p, const void *argument)
@@ -167,16 +168,18 @@ static void batch_norm(void)
 
 static void classes(void)
 {
-    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+    for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
         struct sizes s = {.N = awkward(600), .V = 1 + below(4)};
         s.row = s.V + below(3);
         int32_t targets[600];
         double total = 2;
         for (int i = 0; i < s.N; i++)
             targets[i] = below(s.V + 1) - 1;
-        struct call_case c = {.what = "correct_sum"};
+        s.values = round_values(round);
+        struct call_case c = {.what = "correct_sum", .halves = s.values};
         case_bytes(&c, &total, sizeof total, DOUBLES, RESULT);
         ties_into(&c, (size_t)s.N * (size_t)s.row);
+        case_narrow(&c, c.count - 1);
         case_bytes(&c, targets, (size_t)s.N * sizeof targets[0], BYTES, OPERAND);
         RUN(&c, correct_sum, &s);
     }

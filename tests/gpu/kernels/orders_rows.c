@@ -12,28 +12,29 @@ struct sizes {
     int N, C, B, T, V, maxT, NH, HS, beta, beta_in, row;
     double p;
     int64_t first, count, at;
+    enum dtype values;
 };
 
-ORDERS_CALL(embedding_forward, p[0], p[1], p[2], p[3], s->B, s->T, s->C)
-ORDERS_CALL(embedding_backward, p[0], p[1], p[2], p[3], s->B, s->T, s->C, s->V, s->maxT, s->beta)
+ORDERS_VALUES(embedding_forward, p[0], p[1], p[2], p[3], s->B, s->T, s->C)
+ORDERS_VALUES(embedding_backward, p[0], p[1], p[2], p[3], s->B, s->T, s->C, s->V, s->maxT, s->beta)
 ORDERS_CALL(rows_add, p[0], s->first, s->count, s->at, p[1], p[2], s->N, s->T, s->C)
-ORDERS_CALL(layernorm_forward, p[0], p[1], p[2], p[3], p[4], p[5], s->N, s->C, 1e-5)
-ORDERS_CALL(layernorm_backward, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], s->N, s->C, s->beta_in,
-            s->beta, p[8])
-ORDERS_CALL(rms_norm_forward, p[0], p[1], p[2], p[3], s->N, s->C, 1e-5, 1)
-ORDERS_CALL(rms_norm_backward, p[0], p[1], p[2], p[3], p[4], p[5], 1, s->N, s->C, s->beta_in, s->beta, p[6])
+ORDERS_VALUES(layernorm_forward, p[0], p[1], p[2], p[3], p[4], p[5], s->N, s->C, 1e-5)
+ORDERS_VALUES(layernorm_backward, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], s->N, s->C, s->beta_in,
+              s->beta, p[8])
+ORDERS_VALUES(rms_norm_forward, p[0], p[1], p[2], p[3], s->N, s->C, 1e-5, 1)
+ORDERS_VALUES(rms_norm_backward, p[0], p[1], p[2], p[3], p[4], p[5], 1, s->N, s->C, s->beta_in, s->beta, p[6])
 #define ROTARY_AT(positions_)                                                                                \
     &(struct rotary)                                                                                         \
     {                                                                                                        \
         .theta = 10000, .positions = (positions_)                                                            \
     }
-ORDERS_CALL(rotary, p[0], p[1], ROTARY_AT(p[2]), s->B, s->T, s->NH, s->HS, s->beta_in, s->beta)
-ORDERS_CALL(dropout, p[0], p[1], s->N, s->C, s->T, 3, 9, s->p, s->beta, p[2])
-ORDERS_CALL(mean_forward, p[0], p[1], p[2], s->B, s->T, s->C)
-ORDERS_CALL(mean_backward, p[0], p[1], p[2], s->B, s->T, s->C, s->beta)
-ORDERS_CALL(slice_forward, p[0], p[1], s->N, s->row, s->V, s->C)
-ORDERS_CALL(slice_backward, p[0], p[1], s->N, s->row, s->V, s->C, s->beta)
-ORDERS_CALL(cross_entropy, p[0], p[1], p[2], s->N, s->C, s->row, s->beta, p[3])
+ORDERS_VALUES(rotary, p[0], p[1], ROTARY_AT(p[2]), s->B, s->T, s->NH, s->HS, s->beta_in, s->beta)
+ORDERS_VALUES(dropout, p[0], p[1], s->N, s->C, s->T, 3, 9, s->p, s->beta, p[2])
+ORDERS_VALUES(mean_forward, p[0], p[1], p[2], s->B, s->T, s->C)
+ORDERS_VALUES(mean_backward, p[0], p[1], p[2], s->B, s->T, s->C, s->beta)
+ORDERS_VALUES(slice_forward, p[0], p[1], s->N, s->row, s->V, s->C)
+ORDERS_VALUES(slice_backward, p[0], p[1], s->N, s->row, s->V, s->C, s->beta)
+ORDERS_VALUES(cross_entropy, p[0], p[1], p[2], s->N, s->C, s->row, s->beta, p[3])
 
 static void tokens_into(struct call_case *c, size_t n, int vocabulary, bool some_ignored)
 {
@@ -45,20 +46,22 @@ static void tokens_into(struct call_case *c, size_t n, int vocabulary, bool some
 
 static void embedding(void)
 {
-    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+    for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
         struct sizes s = {.B = round ? (int)random_below(4) : 2,
                           .T = round ? awkward(40) : 300,
                           .C = awkward(300),
                           .V = 1 + (int)random_below(round & 1 ? 3 : 60),
-                          .beta = round & 1};
+                          .beta = round & 1,
+                          .values = round_values(round)};
         s.maxT = s.T + (int)random_below(3);
         size_t rows = (size_t)s.B * s.T, C = (size_t)s.C;
-        struct call_case forward = {.what = "embedding_forward"}, backward = {.what = "embedding_backward"};
-        case_result(&forward, rows * C), tokens_into(&forward, rows, s.V, false);
-        case_in(&forward, (size_t)s.V * C), case_in(&forward, (size_t)s.maxT * C);
+        struct call_case forward = {.what = "embedding_forward", .halves = s.values};
+        struct call_case backward = {.what = "embedding_backward", .relative = 1e-6, .halves = s.values};
+        case_value_result(&forward, rows * C), tokens_into(&forward, rows, s.V, false);
+        case_value_in(&forward, (size_t)s.V * C), case_value_in(&forward, (size_t)s.maxT * C);
         RUN(&forward, embedding_forward, &s);
         case_result(&backward, (size_t)s.V * C), case_result(&backward, (size_t)s.maxT * C);
-        case_in(&backward, rows * C), tokens_into(&backward, rows, s.V, false);
+        case_value_in(&backward, rows * C), tokens_into(&backward, rows, s.V, false);
         RUN(&backward, embedding_backward, &s);
     }
 }
@@ -95,26 +98,37 @@ static void rstd_into(struct call_case *c, size_t n)
 
 static void norms(void)
 {
-    for (int round = 0; round < ORDERS_ROUNDS; round++) {
-        struct sizes s = {
-            .N = awkward(70), .C = 1 + awkward(260), .beta = round & 1, .beta_in = round >> 1 & 1};
+    for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
+        struct sizes s = {.N = awkward(70),
+                          .C = 1 + awkward(260),
+                          .beta = round & 1,
+                          .beta_in = round >> 1 & 1,
+                          .values = round_values(round)};
+        if (round % 8 >= 6) { /* rows that a warp's registers hold, and longer ones */
+            s.N = 3;
+            s.C = round == 6 ? 600 : round == 7 ? 2100 : round == 14 ? 1100 : 4200;
+        }
         size_t N = (size_t)s.N, C = (size_t)s.C;
-        struct call_case f = {.what = "layernorm_forward", .absolute = 1e-4, .relative = 1e-4};
-        struct call_case b = {.what = "layernorm_backward", .absolute = 1e-4, .relative = 1e-4};
-        case_result(&f, N * C), case_result(&f, N), case_result(&f, N);
-        case_in(&f, N * C), case_in(&f, C), case_in(&f, C);
+        struct call_case f = {
+            .what = "layernorm_forward", .absolute = 1e-4, .relative = 1e-4, .halves = s.values};
+        struct call_case b = {
+            .what = "layernorm_backward", .absolute = 1e-4, .relative = 1e-4, .halves = s.values};
+        case_value_result(&f, N * C), case_result(&f, N), case_result(&f, N);
+        case_value_in(&f, N * C), case_value_in(&f, C), case_value_in(&f, C);
         f.absolute = C < 4 ? 1e-1 : 1e-4; /* rows that are nearly constant */
         RUN(&f, layernorm_forward, &s);
-        case_result(&b, N * C), case_result(&b, C), case_result(&b, C), case_in(&b, N * C);
-        case_in(&b, N * C), case_in(&b, N), rstd_into(&b, N), case_in(&b, C);
+        case_value_result(&b, N * C), case_result(&b, C), case_result(&b, C), case_value_in(&b, N * C);
+        case_value_in(&b, N * C), case_in(&b, N), rstd_into(&b, N), case_value_in(&b, C);
         case_work(&b, cuda_layernorm_backward_work(s.N, s.C));
         RUN(&b, layernorm_backward, &s);
-        struct call_case rf = {.what = "rms_norm_forward", .absolute = 1e-4, .relative = 1e-4};
-        struct call_case rb = {.what = "rms_norm_backward", .absolute = 1e-4, .relative = 1e-4};
-        case_result(&rf, N * C), case_result(&rf, N), case_in(&rf, N * C), case_in(&rf, C);
+        struct call_case rf = {
+            .what = "rms_norm_forward", .absolute = 1e-4, .relative = 1e-4, .halves = s.values};
+        struct call_case rb = {
+            .what = "rms_norm_backward", .absolute = 1e-4, .relative = 1e-4, .halves = s.values};
+        case_value_result(&rf, N * C), case_result(&rf, N), case_value_in(&rf, N * C), case_value_in(&rf, C);
         RUN(&rf, rms_norm_forward, &s);
-        case_result(&rb, N * C), case_result(&rb, C), case_in(&rb, N * C);
-        case_in(&rb, N * C), rstd_into(&rb, N), case_in(&rb, C);
+        case_value_result(&rb, N * C), case_result(&rb, C), case_value_in(&rb, N * C);
+        case_value_in(&rb, N * C), rstd_into(&rb, N), case_value_in(&rb, C);
         case_work(&rb, cuda_rms_norm_backward_work(s.N, s.C));
         RUN(&rb, rms_norm_backward, &s);
     }
@@ -122,16 +136,17 @@ static void norms(void)
 
 static void rotary(void)
 {
-    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+    for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
         struct sizes s = {.B = (int)random_below(3),
                           .T = awkward(40),
                           .NH = 1 + (int)random_below(3),
                           .HS = 2 + 2 * awkward(round ? 20 : 140),
                           .beta = round & 1,
-                          .beta_in = round >> 1 & 1};
+                          .beta_in = round >> 1 & 1,
+                          .values = round_values(round)};
         size_t rows = (size_t)s.B * s.T, n = rows * s.NH * s.HS;
-        struct call_case c = {.what = "rotary", .absolute = 1e-4, .relative = 1e-4};
-        case_result(&c, n), case_in(&c, n), tokens_into(&c, rows, 50, false);
+        struct call_case c = {.what = "rotary", .absolute = 1e-4, .relative = 1e-4, .halves = s.values};
+        case_value_result(&c, n), case_value_in(&c, n), tokens_into(&c, rows, 50, false);
         RUN(&c, rotary, &s);
     }
 }
@@ -139,15 +154,16 @@ static void rotary(void)
 static void dropout(void)
 {
     const struct step_scalars scalars = {.seed = 12345678901, .first_sample = 0xfffffffe};
-    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+    for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
         struct sizes s = {.N = awkward(30),
                           .C = awkward(130),
                           .T = 1 + (int)random_below(5),
                           .beta = round & 1,
-                          .p = round == 7 ? 1 : 0.3};
+                          .p = round == 7 ? 1 : 0.3,
+                          .values = round_values(round)};
         size_t n = (size_t)s.N * s.C;
-        struct call_case c = {.what = "dropout", .absolute = 1e-6, .relative = 1e-5};
-        case_result(&c, n), case_in(&c, n);
+        struct call_case c = {.what = "dropout", .absolute = 1e-6, .relative = 1e-5, .halves = s.values};
+        case_value_result(&c, n), case_value_in(&c, n);
         case_bytes(&c, &scalars, sizeof scalars, BYTES, OPERAND);
         RUN(&c, dropout, &s);
     }
@@ -163,7 +179,7 @@ static void bias_add_reference(void **p, const void *argument)
 static int bias_add_cuda(void **p, const void *argument, struct muster_error *err)
 {
     const struct sizes *s = argument;
-    return cuda_bias_add(p[0], p[1], s->N, s->C, s->row, NULL, err);
+    return cuda_bias_add(p[0], p[1], s->values, s->N, s->C, s->row, NULL, err);
 }
 static void bias_gradient_reference(void **p, const void *argument)
 {
@@ -179,7 +195,8 @@ static void bias_gradient_reference(void **p, const void *argument)
 static int bias_gradient_cuda(void **p, const void *argument, struct muster_error *err)
 {
     const struct sizes *s = argument;
-    return cuda_bias_gradient(p[0], p[1], s->N, s->C, s->row, s->beta, p[2], (size_t)s->count, NULL, err);
+    return cuda_bias_gradient(p[0], p[1], s->values, s->N, s->C, s->row, s->beta, p[2], (size_t)s->count,
+                              NULL, err);
 }
 
 /* Rows that lie apart, of values in -1..1. */
@@ -187,19 +204,22 @@ static void apart_into(struct call_case *c, const struct sizes *s, enum role rol
 {
     scope_memory float *dense = floats_new((size_t)s->N * (size_t)s->C, FILL_UNIT);
     scope_memory float *apart = floats_apart(dense, s->N, s->C, s->row);
-    case_bytes(c, apart, floats_apart_count(s->N, s->C, s->row) * sizeof *apart, FLOATS, role);
+    case_narrow(c,
+                case_bytes(c, apart, floats_apart_count(s->N, s->C, s->row) * sizeof *apart, FLOATS, role));
 }
 
 /* With memory for as many runs of rows as there may be, and for fewer. */
 static void biases(void)
 {
-    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+    for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
         struct sizes s = {.N = round < 2 ? 600 : awkward(600), .C = awkward(130), .beta = round & 1};
         s.count = (int64_t)sizeof(float) * (s.C ? s.C : 1) * (round & 2 ? 600 : 1 + (int)random_below(4));
         s.row = s.C + (round & 1 ? 1 + awkward(40) : 0);
-        struct call_case add = {.what = "bias_add"};
-        struct call_case gradient = {.what = "bias_gradient", .absolute = 1e-4, .relative = 1e-4};
-        apart_into(&add, &s, RESULT), case_in(&add, (size_t)s.C);
+        s.values = round_values(round);
+        struct call_case add = {.what = "bias_add", .halves = s.values};
+        struct call_case gradient = {
+            .what = "bias_gradient", .absolute = 1e-4, .relative = 1e-4, .halves = s.values};
+        apart_into(&add, &s, RESULT), case_value_in(&add, (size_t)s.C);
         RUN(&add, bias_add, &s);
         case_result(&gradient, (size_t)s.C), apart_into(&gradient, &s, OPERAND);
         case_work(&gradient, (size_t)s.count);
@@ -209,14 +229,16 @@ static void biases(void)
 
 static void means(void)
 {
-    for (int round = 0; round < ORDERS_ROUNDS; round++) {
-        struct sizes s = {.B = 3, .T = awkward(70), .C = awkward(300), .beta = round & 1};
+    for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
+        struct sizes s = {
+            .B = 3, .T = awkward(70), .C = awkward(300), .beta = round & 1, .values = round_values(round)};
         size_t rows = (size_t)s.B * s.T * s.C, out = (size_t)s.B * s.C;
-        struct call_case f = {.what = "mean_forward", .absolute = 1e-6, .relative = 1e-5};
-        struct call_case b = {.what = "mean_backward", .absolute = 1e-6, .relative = 1e-5};
-        case_result(&f, out), case_in(&f, rows), tokens_into(&f, 3, s.T + 1, false);
+        struct call_case f = {.what = "mean_forward", .absolute = 1e-6, .relative = 1e-5, .halves = s.values};
+        struct call_case b = {
+            .what = "mean_backward", .absolute = 1e-6, .relative = 1e-5, .halves = s.values};
+        case_value_result(&f, out), case_value_in(&f, rows), tokens_into(&f, 3, s.T + 1, false);
         RUN(&f, mean_forward, &s);
-        case_result(&b, rows), case_in(&b, out), tokens_into(&b, 3, s.T + 1, false);
+        case_value_result(&b, rows), case_value_in(&b, out), tokens_into(&b, 3, s.T + 1, false);
         RUN(&b, mean_backward, &s);
     }
 }
@@ -224,22 +246,27 @@ static void means(void)
 /* Columns V..V+C-1 of rows. */
 static void slices(void)
 {
-    for (int round = 0; round < ORDERS_ROUNDS; round++) {
-        struct sizes s = {.N = awkward(300), .V = (int)random_below(9), .C = awkward(70), .beta = round & 1};
+    for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
+        struct sizes s = {.N = awkward(300),
+                          .V = (int)random_below(9),
+                          .C = awkward(70),
+                          .beta = round & 1,
+                          .values = round_values(round)};
         s.row = s.V + s.C + (int)random_below(5);
-        struct call_case f = {.what = "slice_forward"}, b = {.what = "slice_backward", .absolute = 1e-6};
-        case_result(&f, (size_t)s.N * s.C), case_in(&f, (size_t)s.N * s.row);
+        struct call_case f = {.what = "slice_forward", .halves = s.values};
+        struct call_case b = {.what = "slice_backward", .absolute = 1e-6, .halves = s.values};
+        case_value_result(&f, (size_t)s.N * s.C), case_value_in(&f, (size_t)s.N * s.row);
         RUN(&f, slice_forward, &s);
-        case_result(&b, (size_t)s.N * s.row), case_in(&b, (size_t)s.N * s.C);
+        case_value_result(&b, (size_t)s.N * s.row), case_value_in(&b, (size_t)s.N * s.C);
         RUN(&b, slice_backward, &s);
     }
 }
 
-static void cross_entropy_of(int N, int V, int row, int gradient)
+static void cross_entropy_of(enum dtype values, int N, int V, int row, int gradient)
 {
     const struct step_scalars scalars = {.inverse_tokens = 0.25};
-    struct sizes s = {.N = N, .C = V, .row = row, .beta = gradient};
-    struct call_case c = {.what = "cross_entropy", .absolute = 1e-5, .relative = 1e-4};
+    struct sizes s = {.N = N, .C = V, .row = row, .beta = gradient, .values = values};
+    struct call_case c = {.what = "cross_entropy", .absolute = 1e-5, .relative = 1e-4, .halves = values};
     apart_into(&c, &s, RESULT), case_result(&c, (size_t)N);
     tokens_into(&c, (size_t)N, V, true);
     case_bytes(&c, &scalars, sizeof scalars, BYTES, OPERAND);
@@ -248,17 +275,17 @@ static void cross_entropy_of(int N, int V, int row, int gradient)
 
 static void cross_entropy(void)
 {
-    for (int round = 0; round < ORDERS_ROUNDS; round++) {
-        const int V = 1 + awkward(1100), rows[] = {V, (V + 3) / 4 * 4, V + 1 + awkward(40)};
+    for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
+        const int V = 1 + awkward(1100), rows[] = {V, (V + 7) / 8 * 8, V + 1 + awkward(40)};
         for (int i = 0; i < 3; i++)
-            cross_entropy_of(awkward(10), V, rows[i], round & 1);
+            cross_entropy_of(round_values(round), awkward(10), V, rows[i], round & 1);
     }
 }
 
 /* Blocks that have a second row: of several warps, which may be at different rows. */
 static void rows_beyond_the_grid(void)
 {
-    cross_entropy_of(CUDA_ROW_BLOCKS + 3, 40, 40, 1);
+    cross_entropy_of(DTYPE_F32, CUDA_ROW_BLOCKS + 3, 40, 40, 1);
 }
 
 static void reuse_reference(void **p, const void *argument)

@@ -348,14 +348,16 @@ static void a_bias_gradient_keeps_to_its_work_memory(void **state)
             expected[column] = (float)sum;
         }
         computing("bias gradient with work memory for %zu runs", fit);
-        DONE(cuda_bias_gradient(d_dbias, d_dout, N, OC, OC, 1, work, bytes, stream_of_tests(), &failed));
+        DONE(cuda_bias_gradient(d_dbias, d_dout, DTYPE_F32, N, OC, OC, 1, work, bytes, stream_of_tests(),
+                                &failed));
         assert_close("dbias", d_dbias, expected, OC, (N + 1) * U * (N + 1), U);
         size_t used = bytes / sizeof *dout;
         assert_close("what lies behind the work memory", (float *)work + used, dout + used, N * OC - used, 0,
                      0);
     }
-    assert_int_equal(
-        cuda_bias_gradient(NULL, d_dout, N, OC, OC, 1, d_dout, OC * sizeof(float) - 1, NULL, &failed), -1);
+    assert_int_equal(cuda_bias_gradient(NULL, d_dout, DTYPE_F32, N, OC, OC, 1, d_dout, OC * sizeof(float) - 1,
+                                        NULL, &failed),
+                     -1);
     assert_int_equal(failed.code, MUSTER_E_LIMIT);
 }
 

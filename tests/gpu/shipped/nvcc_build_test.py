@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The module from nvcc: builds without a warning, asks for cudart and for no other library of NVIDIA's, and exports one function.
-MUSTER_NVCC_BUILD is the folder that it is built in; gpu_shipped_module loads it. The short tier compiles for one architecture: each
+MUSTER_NVCC_BUILD is the folder that it is built in; gpu_shipped_module loads it. The short tier compiles for one architecture and with few optimizations: each
 costs as much as the rest of the test.
 nvcc_build_test.py Everything: all that `./dev build cuda` builds, for the three architectures, and the programs for a trial on a GPU."""
 import os
@@ -45,7 +45,7 @@ class Everything(unittest.TestCase):
 
 class NvccBuild(unittest.TestCase):
     def test_1_it_builds_without_warnings(self):
-        build(self, BUILD, ["muster_cuda"], "-DCMAKE_CUDA_ARCHITECTURES=80-real")
+        build(self, BUILD, ["muster_cuda"], "-DCMAKE_CUDA_ARCHITECTURES=80-real", "-DCMAKE_CUDA_FLAGS=-Xcicc -O1 -Xptxas -O1")
 
     def test_2_nothing_else_is_built_for_it(self):
         status, commands = run("ninja", "-C", BUILD, "-t", "commands", "muster_cuda")  # a folder may have more, from before
