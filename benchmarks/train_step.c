@@ -94,7 +94,7 @@ static int products_make(struct products *all, const struct gpt2_config *c, int 
 {
     int C = c->channels;
     *all = (struct products){.kernels = kernels, .N = N, .blocks = c->layers};
-    all->head_rows = head_rows(N, c->vocab, kernels->dtype, 0);
+    all->head_rows = head_rows(N, c->vocab, kernels->value, 0);
     all->count = c->layers * BLOCK_PRODUCTS + 1;
     all->list = mem_calloc((size_t)all->count, sizeof *all->list);
     const int shapes[BLOCK_PRODUCTS][2] = {{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}};

@@ -1,13 +1,13 @@
 /* kernels.h - the table of numeric operations: one struct of function pointers, filled once per device and
- * compute dtype.
+ * type of values.
  *
  * Letters: B batch, T positions, C channels, NH heads, HS head size, V vocabulary, OC output
- * channels, N = B*T rows (or pictures). "real" is the table's compute dtype: float for kernels_cpu() and
- * kernels_ref_f32(), double for kernels_ref_f64() (tests and finite differences). Statistics (mean, rstd,
- * lse, losses) and optimizer state are real too. Row-major; weights are (OC,C) as in PyTorch's nn.Linear.
- * Gradients: every d... output has its rule in its comment: "=" overwrites, "+=" adds, "beta" is the
- * caller's choice (0 overwrite, 1 add). Outputs may not overlap inputs unless stated. B, N and n may be 0
- * (an empty micro-batch): sums are then 0.
+ * channels, N = B*T rows (or pictures). The element types of values, weights, statistics and gradients are
+ * the table's: all float for kernels_cpu() and kernels_ref_f32(), double for kernels_ref_f64() (tests and
+ * finite differences), values and weights of 16 bits for kernels_ref_bf16() and _f16(). Row-major; weights
+ * are (OC,C) as in PyTorch's nn.Linear. Gradients: every d... output has its rule in its comment: "="
+ * overwrites, "+=" adds, "beta" is the caller's choice (0 overwrite, 1 add). Outputs may not overlap inputs
+ * unless stated. B, N and n may be 0 (an empty micro-batch): sums are then 0.
  *
  * On the CPU a function has finished when it returns and runs on the calling thread (which may fan out by
  * OpenMP or BLAS): the device calls it on its compute-stream thread and on no other. `stream` is for
@@ -226,9 +226,11 @@ struct kernels {
     uint32_t abi, size;  /* KERNELS_ABI and sizeof(struct kernels) of the library that filled it */
     const char *name;    /* "cpu-avx2", "ref-f64" */
     int64_t chunk_bytes; /* of values that a layer forms in chunks, logits above all; 0: 64 MiB */
-    enum dtype dtype;    /* real */
-    int row_multiple;    /* rows of a matrix whose distance is free are best so many elements apart, or a
-                            multiple of that: kernels_row; at least 1 */
+    /* Element types of the roles in operations.inc. Parameters at rest, states of optimizers and reduced
+     * gradients are of `statistic`. */
+    enum dtype value, weight, statistic, gradient;
+    int row_multiple; /* rows of a matrix whose distance is free are best so many elements apart, or a
+                         multiple of that: kernels_row; at least 1 */
 
     /* operations.inc has each with its shapes and rules. */
 #define SLOT(name, parameters, arguments)      void (*name)(KERNELS_EACH parameters, void *stream);
@@ -258,9 +260,12 @@ static inline int kernels_row(const struct kernels *kernels, int width)
     return row <= INT32_MAX ? (int)row : width;
 }
 
-/* The reference, kept for ever: plain loops, one thread. */
+/* The reference, kept for ever: plain loops, one thread. Of 16 bits: values and weights, rounded at each
+ * store; statistics and gradients of parameters are float. */
 const struct kernels *kernels_ref_f32(void);
 const struct kernels *kernels_ref_f64(void);
+const struct kernels *kernels_ref_bf16(void);
+const struct kernels *kernels_ref_f16(void);
 
 /* The fast table of this machine, picked by CPU features. mask (KERNELS_ISA_... bits, -1: all) forces a
  * variant in tests; a variant that the processor lacks is never picked. Never fails; any thread may
@@ -271,6 +276,9 @@ const struct kernels *kernels_cpu(unsigned isa_mask);
  * oneDNN, or the processor no instructions for bf16. KERNELS_AUTO never fails: it is kernels_cpu(-1) where
  * oneDNN is absent or would compute without AVX-512. Any thread may call it. */
 const struct kernels *kernels_cpu_by(enum kernels_products by, struct muster_error *err);
+/* The table of this machine whose values and weights are of a type, DTYPE_F32, _BF16 or _F16:
+ * kernels_cpu(-1), or the reference of 16 bits. */
+const struct kernels *kernels_cpu_values(enum dtype value);
 enum { KERNELS_ISA_BASE = 1, KERNELS_ISA_AVX2 = 2, KERNELS_ISA_AVX512 = 4 };
 /* Threads of the kernels that the calling thread runs, itself included; set once, by the compute-stream
  * thread, before the first kernel. Fails if OpenBLAS is not the OpenMP build. Also makes these threads treat

@@ -60,6 +60,13 @@ const struct kernels *kernels_cpu(unsigned isa_mask)
     return &cpu_table_base;
 }
 
+const struct kernels *kernels_cpu_values(enum dtype value)
+{
+    return value == DTYPE_BF16  ? kernels_ref_bf16()
+           : value == DTYPE_F16 ? kernels_ref_f16()
+                                : kernels_cpu(~0u);
+}
+
 /* ---- tables by library ---- */
 
 /* Of the two libraries neither is ahead on AVX2: product.c. */
@@ -109,6 +116,8 @@ const struct kernels *kernels_cpu_by(enum kernels_products by, struct muster_err
 
 const char *kernels_cpu_library(const struct kernels *kernels)
 {
+    if (kernels->value != DTYPE_F32)
+        return "loops of the reference";
     if (kernels == &tables_by[KERNELS_ONEDNN])
         return onednn_text();
     return kernels > tables_by && kernels < tables_by + KERNELS_PRODUCTS ? libraries_text

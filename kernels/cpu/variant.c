@@ -15,7 +15,10 @@ const struct kernels CPU(table) = {
     .abi = KERNELS_ABI,
     .size = sizeof(struct kernels),
     .name = CPU_TABLE_NAME,
-    .dtype = DTYPE_F32,
+    .value = DTYPE_F32,
+    .weight = DTYPE_F32,
+    .statistic = DTYPE_F32,
+    .gradient = DTYPE_F32,
     .row_multiple = 1,
 #define OPERATION(operation, parameters, arguments)                                                          \
     .operation = KERNELS_PICK(CPU_REFERENCE_##operation, REF(operation), CPU(operation)),

@@ -75,44 +75,44 @@ static double slope_of(int kind, double x)
 
 void REF(activation_forward)(void *out_, const void *in_, int kind, int64_t n, void *stream)
 {
-    real *out = out_;
-    const real *in = in_;
+    VALUE *out = out_;
+    const VALUE *in = in_;
     (void)stream;
     for (int64_t i = 0; i < n; i++)
-        out[i] = (real)value_of(kind, (double)in[i]);
+        STORE(out[i], value_of(kind, LOAD(in[i])));
 }
 
 void REF(activation_backward)(void *din_, const void *in_, const void *dout_, int kind, int beta, int64_t n,
                               void *stream)
 {
-    real *din = din_;
-    const real *in = in_, *dout = dout_;
+    VALUE *din = din_;
+    const VALUE *in = in_, *dout = dout_;
     (void)stream;
     for (int64_t i = 0; i < n; i++) {
-        double d = (double)dout[i] * slope_of(kind, (double)in[i]);
-        din[i] = (real)(d + (beta ? (double)din[i] : 0.0));
+        double d = LOAD(dout[i]) * slope_of(kind, LOAD(in[i]));
+        STORE(din[i], d + (beta ? LOAD(din[i]) : 0.0));
     }
 }
 
 void REF(gated_forward)(void *out_, const void *gate_, const void *up_, int kind, int64_t n, void *stream)
 {
-    real *out = out_;
-    const real *gate = gate_, *up = up_;
+    VALUE *out = out_;
+    const VALUE *gate = gate_, *up = up_;
     (void)stream;
     for (int64_t i = 0; i < n; i++)
-        out[i] = (real)(value_of(kind, (double)gate[i]) * (double)up[i]);
+        STORE(out[i], value_of(kind, LOAD(gate[i])) * LOAD(up[i]));
 }
 
 void REF(gated_backward)(void *dgate_, void *dup_, const void *gate_, const void *up_, const void *dout_,
                          int kind, int beta_gate, int beta_up, int64_t n, void *stream)
 {
-    real *dgate = dgate_, *dup = dup_;
-    const real *gate = gate_, *up = up_, *dout = dout_;
+    VALUE *dgate = dgate_, *dup = dup_;
+    const VALUE *gate = gate_, *up = up_, *dout = dout_;
     (void)stream;
     for (int64_t i = 0; i < n; i++) {
-        double x = (double)gate[i], dy = (double)dout[i];
-        double dx = dy * (double)up[i] * slope_of(kind, x), du = dy * value_of(kind, x);
-        dgate[i] = (real)(dx + (beta_gate ? (double)dgate[i] : 0.0));
-        dup[i] = (real)(du + (beta_up ? (double)dup[i] : 0.0));
+        double x = LOAD(gate[i]), dy = LOAD(dout[i]);
+        double dx = dy * LOAD(up[i]) * slope_of(kind, x), du = dy * value_of(kind, x);
+        STORE(dgate[i], dx + (beta_gate ? LOAD(dgate[i]) : 0.0));
+        STORE(dup[i], du + (beta_up ? LOAD(dup[i]) : 0.0));
     }
 }

@@ -41,21 +41,21 @@ static double scale_of(const struct attention *a)
     return a->scale != 0 ? a->scale : 1.0 / sqrt((double)a->head_size);
 }
 
-static double dot(const real *a, const real *b, int n)
+static double dot(const VALUE *a, const VALUE *b, int n)
 {
     double sum = 0;
     for (int i = 0; i < n; i++)
-        sum += (double)a[i] * (double)b[i];
+        sum += LOAD(a[i]) * LOAD(b[i]);
     return sum;
 }
 
-static double score(const real *q, const real *k, const struct attention *a)
+static double score(const VALUE *q, const VALUE *k, const struct attention *a)
 {
     double s = dot(q, k, a->head_size) * scale_of(a);
     return a->cap > 0 ? a->cap * tanh(s / a->cap) : s;
 }
 
-static void forward_row(real *out, real *lse, const real *q, const real *keys, const real *values,
+static void forward_row(VALUE *out, STATISTIC *lse, const VALUE *q, const VALUE *keys, const VALUE *values,
                         struct place at, const struct attention *a)
 {
     double maximum = -INFINITY, sum = 0;
@@ -63,20 +63,21 @@ static void forward_row(real *out, real *lse, const real *q, const real *keys, c
         maximum = fmax(maximum, score(q, keys + t2 * a->k_row, a));
     for (int t2 = at.from; t2 < at.seen; t2++)
         sum += exp(score(q, keys + t2 * a->k_row, a) - maximum);
-    *lse = at.seen ? (real)(maximum + log(sum)) : 0;
+    STORE(*lse, at.seen ? maximum + log(sum) : 0.0);
     for (int i = 0; i < a->head_size; i++) {
         double o = 0;
         for (int t2 = at.from; t2 < at.seen; t2++)
-            o += exp(score(q, keys + t2 * a->k_row, a) - maximum) / sum * (double)values[t2 * a->v_row + i];
-        out[i] = (real)o;
+            o += exp(score(q, keys + t2 * a->k_row, a) - maximum) / sum * LOAD(values[t2 * a->v_row + i]);
+        STORE(out[i], o);
     }
 }
 
 void REF(attention_forward)(void *out_, void *lse_, const void *q_, const void *k_, const void *v_,
                             const struct attention *a, void *work, void *stream)
 {
-    real *out = out_, *lse = lse_;
-    const real *q = q_, *k = k_, *v = v_;
+    VALUE *out = out_;
+    STATISTIC *lse = lse_;
+    const VALUE *q = q_, *k = k_, *v = v_;
     (void)work;
     (void)stream;
     for (int b = 0; b < a->B; b++)
@@ -88,55 +89,102 @@ void REF(attention_forward)(void *out_, void *lse_, const void *q_, const void *
 }
 
 struct gradient {
-    real *dq, *dk, *dv;
-    const real *dout, *q, *k, *v, *out, *lse;
+    VALUE *dq, *dk, *dv;
+    const VALUE *dout, *q, *k, *v, *out;
+    const STATISTIC *lse;
+    const struct attention *a;
+    const int *beta;
 };
 
-/* The contributions of one query to its own dq and to dk, dv of every position that it sees. */
-static void backward_row(const struct gradient *g, struct place at, const struct attention *a)
+/* The probability that query (b, h, t) gives to position t2, and the gradient of their scaled score. */
+struct pair {
+    double p, ds;
+};
+
+static struct pair pair_at(const struct gradient *g, struct place at, int t2)
 {
-    const real *q = g->q + at.q, *dout = g->dout + at.out;
-    double scale = scale_of(a), D = dot(dout, g->out + at.out, a->head_size), lse = (double)g->lse[at.lse];
-    for (int t2 = at.from; t2 < at.seen; t2++) {
-        size_t k_at = at.k + (size_t)t2 * (size_t)a->k_row, v_at = at.v + (size_t)t2 * (size_t)a->v_row;
-        real *dq = g->dq + at.q, *dk = g->dk + k_at, *dv = g->dv + v_at;
-        double capped = score(q, g->k + k_at, a), p = exp(capped - lse);
-        double ds = p * (dot(dout, g->v + v_at, a->head_size) - D) * scale;
-        if (a->cap > 0)
-            ds *= 1 - capped / a->cap * (capped / a->cap);
-        for (int i = 0; i < a->head_size; i++) {
-            dq[i] = (real)((double)dq[i] + ds * (double)g->k[k_at + i]);
-            dk[i] = (real)((double)dk[i] + ds * (double)q[i]);
-            dv[i] = (real)((double)dv[i] + p * (double)dout[i]);
+    const struct attention *a = g->a;
+    const VALUE *dout = g->dout + at.out;
+    const size_t k_at = at.k + (size_t)t2 * (size_t)a->k_row, v_at = at.v + (size_t)t2 * (size_t)a->v_row;
+    const double capped = score(g->q + at.q, g->k + k_at, a), D = dot(dout, g->out + at.out, a->head_size);
+    struct pair pair = {.p = exp(capped - LOAD(g->lse[at.lse]))};
+    pair.ds = pair.p * (dot(dout, g->v + v_at, a->head_size) - D) * scale_of(a);
+    if (a->cap > 0)
+        pair.ds *= 1 - capped / a->cap * (capped / a->cap);
+    return pair;
+}
+
+/* Elements of a head whose sums are formed together, so that each is stored once. */
+enum { TOGETHER = 64 };
+
+static int together(const struct attention *a, int first)
+{
+    return a->head_size - first < TOGETHER ? a->head_size - first : TOGETHER;
+}
+
+static void store_sums(VALUE *to, const double *sums, int count, int beta)
+{
+    for (int i = 0; i < count; i++)
+        STORE(to[i], sums[i] + (beta ? LOAD(to[i]) : 0.0));
+}
+
+/* Every position that the query sees contributes to its dq. */
+static void query_gradient(const struct gradient *g, int b, int h, int t)
+{
+    const struct attention *a = g->a;
+    const struct place at = place_at(a, b, h, t);
+    for (int first = 0; first < a->head_size; first += TOGETHER) {
+        const int count = together(a, first);
+        double sums[TOGETHER] = {0};
+        for (int t2 = at.from; t2 < at.seen; t2++) {
+            const double ds = pair_at(g, at, t2).ds;
+            const VALUE *k = g->k + at.k + (size_t)t2 * (size_t)a->k_row + first;
+            for (int i = 0; i < count; i++)
+                sums[i] += ds * LOAD(k[i]);
         }
+        store_sums(g->dq + at.q + first, sums, count, g->beta[0]);
     }
 }
 
-static void zero_rows(real *rows, int64_t count, int64_t row, int width)
+/* Every query that sees the position, of all heads that read its key, contributes to its dk and dv. */
+static void key_gradient(const struct gradient *g, int b, int kv, int t2)
 {
-    for (int64_t n = 0; n < count; n++)
-        for (int i = 0; i < width; i++)
-            rows[n * row + i] = 0;
+    const struct attention *a = g->a;
+    const int heads = a->heads / a->kv_heads;
+    const struct place here = place_at(a, b, kv * heads, t2);
+    for (int first = 0; first < a->head_size; first += TOGETHER) {
+        const int count = together(a, first);
+        double keys[TOGETHER] = {0}, values[TOGETHER] = {0};
+        for (int h = kv * heads; h < (kv + 1) * heads; h++)
+            for (int t = 0; t < a->T; t++) {
+                const struct place at = place_at(a, b, h, t);
+                if (t2 < at.from || t2 >= at.seen)
+                    continue;
+                const struct pair pair = pair_at(g, at, t2);
+                for (int i = 0; i < count; i++) {
+                    keys[i] += pair.ds * LOAD(g->q[at.q + (size_t)(first + i)]);
+                    values[i] += pair.p * LOAD(g->dout[at.out + (size_t)(first + i)]);
+                }
+            }
+        store_sums(g->dk + here.k + (size_t)t2 * (size_t)a->k_row + first, keys, count, g->beta[1]);
+        store_sums(g->dv + here.v + (size_t)t2 * (size_t)a->v_row + first, values, count, g->beta[2]);
+    }
 }
 
 void REF(attention_backward)(void *dq, void *dk, void *dv, const void *dout, const void *q, const void *k,
                              const void *v, const void *out, const void *lse, const struct attention *a,
                              const int beta[3], void *work, void *stream)
 {
-    const struct gradient g = {dq, dk, dv, dout, q, k, v, out, lse};
-    int64_t rows = (int64_t)a->B * a->T;
+    const struct gradient g = {dq, dk, dv, dout, q, k, v, out, lse, a, beta};
     (void)work;
     (void)stream;
-    if (!beta[0])
-        zero_rows(dq, rows, a->q_row, a->heads * a->head_size);
-    if (!beta[1])
-        zero_rows(dk, rows, a->k_row, a->kv_heads * a->head_size);
-    if (!beta[2])
-        zero_rows(dv, rows, a->v_row, a->kv_heads * a->head_size);
     for (int b = 0; b < a->B; b++)
-        for (int h = 0; h < a->heads; h++)
-            for (int t = 0; t < a->T; t++)
-                backward_row(&g, place_at(a, b, h, t), a);
+        for (int t = 0; t < a->T; t++) {
+            for (int h = 0; h < a->heads; h++)
+                query_gradient(&g, b, h, t);
+            for (int kv = 0; kv < a->kv_heads; kv++)
+                key_gradient(&g, b, kv, t);
+        }
 }
 
 size_t REF(attention_work)(const struct attention *a)

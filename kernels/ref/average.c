@@ -6,15 +6,15 @@
 void REF(average)(void *average_, const void *param_, double decay, int64_t n,
                   const struct step_scalars *scalars, void *stream)
 {
-    real *average = average_;
-    const real *param = param_;
+    STATISTIC *average = average_;
+    const STATISTIC *param = param_;
     const double weight = 1.0 - decay;
     (void)stream;
     if (scalars->skip)
         return;
     for (int64_t i = 0; i < n; i++) {
-        double from = (double)average[i], to = (double)param[i];
+        double from = LOAD(average[i]), to = LOAD(param[i]);
         double moved = weight < 0.5 ? from + weight * (to - from) : to - (to - from) * (1.0 - weight);
-        average[i] = scalars->step == 1 ? param[i] : (real)moved;
+        STORE(average[i], scalars->step == 1 ? to : moved);
     }
 }

@@ -116,10 +116,10 @@ void REF(cast)(void *to, enum dtype dtype_to, const void *from, enum dtype dtype
 
 void REF(widen)(void *out_, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream)
 {
-    real *out = out_;
+    STATISTIC *out = out_;
     (void)stream;
     for (int64_t i = 0; i < n; i++) {
-        real value = (real)load(in, dtype_in, i);
-        out[i] = beta ? out[i] + value : value;
+        double value = load(in, dtype_in, i);
+        STORE(out[i], beta ? LOAD(out[i]) + value : value);
     }
 }

@@ -6,11 +6,11 @@
 
 void REF(norm_squared)(double *out, const void *values_, int64_t n, int beta, void *stream)
 {
-    const real *values = values_;
+    const STATISTIC *values = values_;
     double sum = 0;
     (void)stream;
     for (int64_t i = 0; i < n; i++)
-        sum += (double)values[i] * (double)values[i];
+        sum += LOAD(values[i]) * LOAD(values[i]);
     *out = sum + (beta ? *out : 0.0);
 }
 

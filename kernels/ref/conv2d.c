@@ -28,7 +28,7 @@ static struct sides sides_of(const struct conv2d *c)
 }
 
 /* One output: the filter over the picture at (i, j). */
-static double output_at(const struct conv2d *c, const real *in, const real *filter, int i, int j)
+static double output_at(const struct conv2d *c, const VALUE *in, const WEIGHT *filter, int i, int j)
 {
     double sum = 0;
     for (int channel = 0; channel < c->channels; channel++)
@@ -36,7 +36,7 @@ static double output_at(const struct conv2d *c, const real *in, const real *filt
             for (int x = 0; x < c->kernel; x++) {
                 int64_t at = under(c, channel, i, j, y, x);
                 if (at >= 0)
-                    sum += (double)in[at] * (double)filter[(channel * c->kernel + y) * c->kernel + x];
+                    sum += LOAD(in[at]) * LOAD(filter[(channel * c->kernel + y) * c->kernel + x]);
             }
     return sum;
 }
@@ -44,21 +44,23 @@ static double output_at(const struct conv2d *c, const real *in, const real *filt
 void REF(conv2d_forward)(void *out_, const void *in_, const void *weight_, const void *bias_,
                          const struct conv2d *c, int N, void *work, void *stream)
 {
-    const real *in = in_, *weight = weight_, *bias = bias_;
-    real *out = out_;
+    const VALUE *in = in_;
+    const WEIGHT *weight = weight_, *bias = bias_;
+    VALUE *out = out_;
+    int64_t at = 0;
     const struct sides s = sides_of(c);
     (void)work, (void)stream;
     for (int n = 0; n < N; n++)
         for (int filter = 0; filter < c->filters; filter++)
             for (int i = 0; i < s.rows; i++)
                 for (int j = 0; j < s.columns; j++)
-                    *out++ = (real)(output_at(c, in + n * s.in, weight + filter * s.weights, i, j) +
-                                    (bias ? (double)bias[filter] : 0));
+                    STORE(out[at++], output_at(c, in + n * s.in, weight + filter * s.weights, i, j) +
+                                         (bias ? LOAD(bias[filter]) : 0));
 }
 
 /* The gradient of element (row, column) of a channel: every output that it is part of. */
-static double input_gradient(const struct conv2d *c, const struct sides *s, const real *dout,
-                             const real *weight, int channel, int row, int column)
+static double input_gradient(const struct conv2d *c, const struct sides *s, const VALUE *dout,
+                             const WEIGHT *weight, int channel, int row, int column)
 {
     double sum = 0;
     for (int filter = 0; filter < c->filters; filter++)
@@ -68,9 +70,8 @@ static double input_gradient(const struct conv2d *c, const struct sides *s, cons
                 if (i < 0 || j < 0 || i % c->stride || j % c->stride || i / c->stride >= s->rows ||
                     j / c->stride >= s->columns)
                     continue;
-                sum +=
-                    (double)dout[((int64_t)filter * s->rows + i / c->stride) * s->columns + j / c->stride] *
-                    (double)weight[filter * s->weights + (channel * c->kernel + y) * c->kernel + x];
+                sum += LOAD(dout[((int64_t)filter * s->rows + i / c->stride) * s->columns + j / c->stride]) *
+                       LOAD(weight[filter * s->weights + (channel * c->kernel + y) * c->kernel + x]);
             }
     return sum;
 }
@@ -78,21 +79,21 @@ static double input_gradient(const struct conv2d *c, const struct sides *s, cons
 void REF(conv2d_backward_input)(void *din_, const void *dout_, const void *weight, const struct conv2d *c,
                                 int N, int beta, void *work, void *stream)
 {
-    real *din = din_;
-    const real *dout = dout_;
+    VALUE *din = din_;
+    const VALUE *dout = dout_;
     const struct sides s = sides_of(c);
     (void)work, (void)stream;
     for (int n = 0; n < N; n++)
         for (int channel = 0; channel < c->channels; channel++)
             for (int row = 0; row < c->height; row++)
                 for (int column = 0; column < c->width; column++, din++)
-                    *din = (real)((beta ? (double)*din : 0) +
-                                  input_gradient(c, &s, dout + n * s.out, weight, channel, row, column));
+                    STORE(*din, (beta ? LOAD(*din) : 0) +
+                                    input_gradient(c, &s, dout + n * s.out, weight, channel, row, column));
 }
 
 /* The gradient of element (channel, y, x) of a filter: all outputs of the filter, of all pictures. */
-static double weight_gradient(const struct conv2d *c, const struct sides *s, const real *dout, const real *in,
-                              int N, int filter, int element)
+static double weight_gradient(const struct conv2d *c, const struct sides *s, const VALUE *dout,
+                              const VALUE *in, int N, int filter, int element)
 {
     int x = element % c->kernel, y = element / c->kernel % c->kernel,
         channel = element / c->kernel / c->kernel;
@@ -102,34 +103,34 @@ static double weight_gradient(const struct conv2d *c, const struct sides *s, con
             for (int j = 0; j < s->columns; j++) {
                 int64_t at = under(c, channel, i, j, y, x);
                 if (at >= 0)
-                    sum += (double)dout[n * s->out + ((int64_t)filter * s->rows + i) * s->columns + j] *
-                           (double)in[n * s->in + at];
+                    sum += LOAD(dout[n * s->out + ((int64_t)filter * s->rows + i) * s->columns + j]) *
+                           LOAD(in[n * s->in + at]);
             }
     return sum;
 }
 
-static double bias_gradient(const struct sides *s, const real *dout, int N, int filter)
+static double bias_gradient(const struct sides *s, const VALUE *dout, int N, int filter)
 {
     double sum = 0;
     for (int n = 0; n < N; n++)
         for (int p = 0; p < s->rows * s->columns; p++)
-            sum += (double)dout[n * s->out + (int64_t)filter * s->rows * s->columns + p];
+            sum += LOAD(dout[n * s->out + (int64_t)filter * s->rows * s->columns + p]);
     return sum;
 }
 
 void REF(conv2d_backward_weight)(void *dweight_, void *dbias_, const void *dout, const void *in,
                                  const struct conv2d *c, int N, int beta, void *work, void *stream)
 {
-    real *dweight = dweight_, *dbias = dbias_;
+    GRADIENT *dweight = dweight_, *dbias = dbias_;
     const struct sides s = sides_of(c);
     (void)work, (void)stream;
     for (int filter = 0; filter < c->filters; filter++) {
         for (int element = 0; dweight && element < s.weights; element++) {
-            real *to = dweight + filter * s.weights + element;
-            *to = (real)((beta ? (double)*to : 0) + weight_gradient(c, &s, dout, in, N, filter, element));
+            GRADIENT *to = dweight + filter * s.weights + element;
+            STORE(*to, (beta ? LOAD(*to) : 0) + weight_gradient(c, &s, dout, in, N, filter, element));
         }
         if (dbias)
-            dbias[filter] = (real)((beta ? (double)dbias[filter] : 0) + bias_gradient(&s, dout, N, filter));
+            STORE(dbias[filter], (beta ? LOAD(dbias[filter]) : 0) + bias_gradient(&s, dout, N, filter));
     }
 }
 

@@ -5,13 +5,13 @@
 void REF(correct_sum)(double *total, const void *logits, const int32_t *targets, int N, int V, int row,
                       void *stream)
 {
-    const real *at = logits;
+    const VALUE *at = logits;
     int64_t correct = 0;
     (void)stream;
     for (int n = 0; n < N; n++, at += row) {
         int best = 0;
         for (int i = 1; i < V; i++)
-            best = at[i] > at[best] ? i : best;
+            best = LOAD(at[i]) > LOAD(at[best]) ? i : best;
         correct += targets[n] >= 0 && best == targets[n];
     }
     *total += (double)correct;

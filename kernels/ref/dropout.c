@@ -14,8 +14,8 @@ static int is_kept(const struct dropout_place *place, int64_t element)
 void REF(dropout)(void *out_, const void *in_, int64_t rows, int width, int rows_per_sample, int64_t sample,
                   uint32_t layer, double p, int beta, const struct step_scalars *scalars, void *stream)
 {
-    real *out = out_;
-    const real *in = in_;
+    VALUE *out = out_;
+    const VALUE *in = in_;
     (void)stream;
     for (int64_t row = 0; row < rows; row++) {
         uint64_t index = scalars->first_sample + (uint64_t)sample + (uint64_t)(row / rows_per_sample);
@@ -23,8 +23,8 @@ void REF(dropout)(void *out_, const void *in_, int64_t rows, int width, int rows
         for (int c = 0; c < width; c++) {
             int64_t i = row * width + c;
             double kept = is_kept(&place, row % rows_per_sample * width + c) ? place.factor : 0.0;
-            double d = kept == 0.0 ? 0.0 : (double)in[i] * kept;
-            out[i] = (real)(d + (beta ? (double)out[i] : 0.0));
+            double d = kept == 0.0 ? 0.0 : LOAD(in[i]) * kept;
+            STORE(out[i], d + (beta ? LOAD(out[i]) : 0.0));
         }
     }
 }

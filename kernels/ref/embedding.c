@@ -7,38 +7,43 @@
 void REF(embedding_forward)(void *out_, const int32_t *tokens, const void *wte_, const void *wpe_, int B,
                             int T, int C, void *stream)
 {
-    real *out = out_;
-    const real *wte = wte_, *wpe = wpe_;
+    VALUE *out = out_;
+    const WEIGHT *wte = wte_, *wpe = wpe_;
     (void)stream;
     for (int b = 0; b < B; b++)
         for (int t = 0; t < T; t++) {
             size_t row = (size_t)b * T + t;
             for (int c = 0; c < C; c++)
-                out[row * C + c] =
-                    wte[(size_t)tokens[row] * C + c] + (wpe ? wpe[(size_t)t * C + c] : (real)0);
+                STORE(out[row * C + c],
+                      LOAD(wte[(size_t)tokens[row] * C + c]) + (wpe ? LOAD(wpe[(size_t)t * C + c]) : 0.0));
         }
+}
+
+static void add_to(GRADIENT *sum, const VALUE *value)
+{
+    STORE(*sum, LOAD(*sum) + LOAD(*value));
 }
 
 void REF(embedding_backward)(void *dwte_, void *dwpe_, const void *dout_, const int32_t *tokens, int B, int T,
                              int C, int V, int maxT, int beta, void *stream)
 {
-    real *dwte = dwte_, *dwpe = dwpe_;
-    const real *dout = dout_;
+    GRADIENT *dwte = dwte_, *dwpe = dwpe_;
+    const VALUE *dout = dout_;
     (void)stream;
     if (!beta) {
         for (size_t i = 0; dwte && i < (size_t)V * C; i++)
-            dwte[i] = 0;
+            STORE(dwte[i], 0.0);
         for (size_t i = 0; dwpe && i < (size_t)maxT * C; i++)
-            dwpe[i] = 0;
+            STORE(dwpe[i], 0.0);
     }
     for (int b = 0; b < B; b++)
         for (int t = 0; t < T; t++) {
             size_t row = (size_t)b * T + t;
             for (int c = 0; c < C; c++) {
                 if (dwte)
-                    dwte[(size_t)tokens[row] * C + c] += dout[row * C + c];
+                    add_to(&dwte[(size_t)tokens[row] * C + c], &dout[row * C + c]);
                 if (dwpe)
-                    dwpe[(size_t)t * C + c] += dout[row * C + c];
+                    add_to(&dwpe[(size_t)t * C + c], &dout[row * C + c]);
             }
         }
 }
@@ -46,13 +51,13 @@ void REF(embedding_backward)(void *dwte_, void *dwpe_, const void *dout_, const 
 void REF(rows_add)(void *to_, int64_t first, int64_t count, int64_t at, const void *rows_,
                    const int32_t *index, int N, int T, int C, void *stream)
 {
-    real *to = to_;
-    const real *rows = rows_;
+    GRADIENT *to = to_;
+    const VALUE *rows = rows_;
     (void)stream;
     for (int64_t r = 0; r < N; r++)
         for (int64_t c = 0; c < C; c++) {
             int64_t element = at + (index ? index[r] : r % T) * C + c;
             if (element >= first && element < first + count)
-                to[element - first] += rows[r * C + c];
+                add_to(&to[element - first], &rows[r * C + c]);
         }
 }

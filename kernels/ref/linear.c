@@ -8,53 +8,55 @@
 void REF(linear_forward)(void *out_, const void *in_, const void *weight_, const void *bias_, int N, int C,
                          int OC, int row, void *stream)
 {
-    real *out = out_;
-    const real *in = in_, *weight = weight_, *bias = bias_;
+    VALUE *out = out_;
+    const VALUE *in = in_;
+    const WEIGHT *weight = weight_, *bias = bias_;
     (void)stream;
     for (int n = 0; n < N; n++)
         for (int o = 0; o < OC; o++) {
-            double sum = bias ? (double)bias[o] : 0.0;
+            double sum = bias ? LOAD(bias[o]) : 0.0;
             for (int c = 0; c < C; c++)
-                sum += (double)in[(size_t)n * C + c] * (double)weight[(size_t)o * C + c];
-            out[(size_t)n * row + o] = (real)sum;
+                sum += LOAD(in[(size_t)n * C + c]) * LOAD(weight[(size_t)o * C + c]);
+            STORE(out[(size_t)n * row + o], sum);
         }
 }
 
 void REF(linear_backward_input)(void *din_, const void *dout_, const void *weight_, int N, int C, int OC,
                                 int row, int beta_in, void *stream)
 {
-    real *din = din_;
-    const real *dout = dout_, *weight = weight_;
+    VALUE *din = din_;
+    const VALUE *dout = dout_;
+    const WEIGHT *weight = weight_;
     (void)stream;
     if (!din)
         return;
     for (int n = 0; n < N; n++)
         for (int c = 0; c < C; c++) {
-            double sum = beta_in ? (double)din[(size_t)n * C + c] : 0.0;
+            double sum = beta_in ? LOAD(din[(size_t)n * C + c]) : 0.0;
             for (int o = 0; o < OC; o++)
-                sum += (double)dout[(size_t)n * row + o] * (double)weight[(size_t)o * C + c];
-            din[(size_t)n * C + c] = (real)sum;
+                sum += LOAD(dout[(size_t)n * row + o]) * LOAD(weight[(size_t)o * C + c]);
+            STORE(din[(size_t)n * C + c], sum);
         }
 }
 
 void REF(linear_backward_weight)(void *dweight_, void *dbias_, const void *dout_, const void *in_, int N,
                                  int C, int OC, int row, int beta, void *stream)
 {
-    real *dweight = dweight_, *dbias = dbias_;
-    const real *dout = dout_, *in = in_;
+    GRADIENT *dweight = dweight_, *dbias = dbias_;
+    const VALUE *dout = dout_, *in = in_;
     (void)stream;
     for (int o = 0; o < OC; o++) {
         for (int c = 0; dweight && c < C; c++) {
-            double sum = beta ? (double)dweight[(size_t)o * C + c] : 0.0;
+            double sum = beta ? LOAD(dweight[(size_t)o * C + c]) : 0.0;
             for (int n = 0; n < N; n++)
-                sum += (double)dout[(size_t)n * row + o] * (double)in[(size_t)n * C + c];
-            dweight[(size_t)o * C + c] = (real)sum;
+                sum += LOAD(dout[(size_t)n * row + o]) * LOAD(in[(size_t)n * C + c]);
+            STORE(dweight[(size_t)o * C + c], sum);
         }
         if (dbias) {
-            double sum = beta ? (double)dbias[o] : 0.0;
+            double sum = beta ? LOAD(dbias[o]) : 0.0;
             for (int n = 0; n < N; n++)
-                sum += (double)dout[(size_t)n * row + o];
-            dbias[o] = (real)sum;
+                sum += LOAD(dout[(size_t)n * row + o]);
+            STORE(dbias[o], sum);
         }
     }
 }

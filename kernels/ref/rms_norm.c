@@ -10,31 +10,33 @@
 void REF(rms_norm_forward)(void *out_, void *rstd_, const void *in_, const void *weight_, int N, int C,
                            double epsilon, double offset, void *stream)
 {
-    real *out = out_, *rstd = rstd_;
-    const real *in = in_, *weight = weight_;
+    VALUE *out = out_;
+    STATISTIC *rstd = rstd_;
+    const VALUE *in = in_;
+    const WEIGHT *weight = weight_;
     (void)stream;
     for (int n = 0; n < N; n++) {
-        const real *x = in + (size_t)n * C;
+        const VALUE *x = in + (size_t)n * C;
         double squares = 0;
         for (int c = 0; c < C; c++)
-            squares += (double)x[c] * (double)x[c];
+            squares += LOAD(x[c]) * LOAD(x[c]);
         double r = 1.0 / sqrt(squares / C + epsilon);
         for (int c = 0; c < C; c++)
-            out[(size_t)n * C + c] = (real)((double)x[c] * r * ((double)weight[c] + offset));
-        rstd[n] = (real)r;
+            STORE(out[(size_t)n * C + c], LOAD(x[c]) * r * (LOAD(weight[c]) + offset));
+        STORE(rstd[n], r);
     }
 }
 
-static void input_gradient(real *din, const real *dout, const real *in, double rstd, const real *weight,
+static void input_gradient(VALUE *din, const VALUE *dout, const VALUE *in, double rstd, const WEIGHT *weight,
                            double offset, int C, int beta)
 {
     double g_xhat_sum = 0;
     for (int c = 0; c < C; c++)
-        g_xhat_sum += (double)dout[c] * ((double)weight[c] + offset) * (double)in[c] * rstd;
+        g_xhat_sum += LOAD(dout[c]) * (LOAD(weight[c]) + offset) * LOAD(in[c]) * rstd;
     for (int c = 0; c < C; c++) {
-        double g = (double)dout[c] * ((double)weight[c] + offset);
-        double d = rstd * (g - (double)in[c] * rstd * g_xhat_sum / C);
-        din[c] = (real)(d + (beta ? (double)din[c] : 0.0));
+        double g = LOAD(dout[c]) * (LOAD(weight[c]) + offset);
+        double d = rstd * (g - LOAD(in[c]) * rstd * g_xhat_sum / C);
+        STORE(din[c], d + (beta ? LOAD(din[c]) : 0.0));
     }
 }
 
@@ -42,19 +44,21 @@ void REF(rms_norm_backward)(void *din_, void *dweight_, const void *dout_, const
                             const void *weight, double offset, int N, int C, int beta_in, int beta,
                             void *work, void *stream)
 {
-    real *din = din_, *dweight = dweight_;
-    const real *dout = dout_, *in = in_, *rstd = rstd_;
+    VALUE *din = din_;
+    GRADIENT *dweight = dweight_;
+    const VALUE *dout = dout_, *in = in_;
+    const STATISTIC *rstd = rstd_;
     (void)work;
     (void)stream;
     for (int n = 0; din && n < N; n++) {
         size_t row = (size_t)n * C;
-        input_gradient(din + row, dout + row, in + row, (double)rstd[n], weight, offset, C, beta_in);
+        input_gradient(din + row, dout + row, in + row, LOAD(rstd[n]), weight, offset, C, beta_in);
     }
     for (int c = 0; dweight && c < C; c++) {
-        double sum = beta ? (double)dweight[c] : 0.0;
+        double sum = beta ? LOAD(dweight[c]) : 0.0;
         for (int n = 0; n < N; n++)
-            sum += (double)dout[(size_t)n * C + c] * (double)in[(size_t)n * C + c] * (double)rstd[n];
-        dweight[c] = (real)sum;
+            sum += LOAD(dout[(size_t)n * C + c]) * LOAD(in[(size_t)n * C + c]) * LOAD(rstd[n]);
+        STORE(dweight[c], sum);
     }
 }
 

@@ -5,16 +5,16 @@
 
 #include <math.h>
 
-static real turned(double d, real before, int beta)
+static void turn_into(VALUE *out, double d, int beta)
 {
-    return (real)(d + (beta ? (double)before : 0.0));
+    STORE(*out, d + (beta ? LOAD(*out) : 0.0));
 }
 
 void REF(rotary)(void *out_, const void *in_, const struct rotary *rotary, int B, int T, int NH, int HS,
                  int backward, int beta, void *stream)
 {
-    real *out = out_;
-    const real *in = in_;
+    VALUE *out = out_;
+    const VALUE *in = in_;
     (void)stream;
     const int size = rotary_size(rotary, HS);
     const double amplitude = rotary_amplitude(rotary);
@@ -23,15 +23,15 @@ void REF(rotary)(void *out_, const void *in_, const struct rotary *rotary, int B
         for (int h = 0; h < NH; h++) {
             for (int i = size; i < HS; i++) {
                 size_t at = ((size_t)row * NH + h) * HS + i;
-                out[at] = turned((double)in[at], out[at], beta);
+                turn_into(&out[at], LOAD(in[at]), beta);
             }
             for (int i = 0; i < size / 2; i++) {
                 double angle = (double)position * rotary_frequency(rotary, HS, T, i);
                 double c = amplitude * cos(angle), s = amplitude * (backward ? -sin(angle) : sin(angle));
                 size_t first = ((size_t)row * NH + h) * HS + i, second = first + (size_t)size / 2;
-                double x = (double)in[first], y = (double)in[second];
-                out[first] = turned(x * c - y * s, out[first], beta);
-                out[second] = turned(y * c + x * s, out[second], beta);
+                double x = LOAD(in[first]), y = LOAD(in[second]);
+                turn_into(&out[first], x * c - y * s, beta);
+                turn_into(&out[second], y * c + x * s, beta);
             }
         }
     }

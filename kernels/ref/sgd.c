@@ -6,8 +6,8 @@ void REF(sgd)(void *param_, void *momentum_, const void *grad_, const struct opt
               int segment_count, double momentum_factor, double dampening, int nesterov, void *moved,
               enum dtype dtype_moved, const struct step_scalars *scalars, void *stream)
 {
-    real *param = param_, *momentum = momentum_;
-    const real *grad = grad_;
+    STATISTIC *param = param_, *momentum = momentum_;
+    const STATISTIC *grad = grad_;
     const struct step_scalars *s = scalars;
     if (s->skip)
         return;
@@ -16,17 +16,17 @@ void REF(sgd)(void *param_, void *momentum_, const void *grad_, const struct opt
                decay = s->weight_decay[segments->parameter_class];
         int64_t first = segments->offset, end = first + segments->count;
         for (int64_t i = first; i < end; i++) {
-            double g = (double)grad[i] * s->clip + decay * (double)param[i], step = g;
+            double g = LOAD(grad[i]) * s->clip + decay * LOAD(param[i]), step = g;
             if (momentum) {
-                double m = s->step == 1 ? g : momentum_factor * (double)momentum[i] + (1.0 - dampening) * g;
+                double m = s->step == 1 ? g : momentum_factor * LOAD(momentum[i]) + (1.0 - dampening) * g;
                 step = nesterov ? g + momentum_factor * m : m;
-                momentum[i] = (real)m;
+                STORE(momentum[i], m);
             }
-            param[i] = (real)((double)param[i] - rate * step);
+            STORE(param[i], LOAD(param[i]) - rate * step);
         }
         if (moved)
             REF(cast)
-        ((char *)moved + first * dtype_size(dtype_moved), dtype_moved, param + first, REF_DTYPE,
+        ((char *)moved + first * dtype_size(dtype_moved), dtype_moved, param + first, REF_STATISTIC,
          segments->count, stream);
     }
 }

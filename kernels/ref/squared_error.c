@@ -9,14 +9,15 @@
 void REF(squared_error)(void *values_, void *losses_, int32_t *counted, const float *targets, int64_t n,
                         int gradient, const struct step_scalars *scalars, void *stream)
 {
-    real *values = values_, *losses = losses_;
+    VALUE *values = values_;
+    STATISTIC *losses = losses_;
     (void)stream;
     for (int64_t i = 0; i < n; i++) {
         int counts = !isnan(targets[i]);
-        double difference = counts ? (double)values[i] - (double)targets[i] : 0;
+        double difference = counts ? LOAD(values[i]) - (double)targets[i] : 0;
         counted[i] = counts ? 0 : -1;
-        losses[i] = (real)(difference * difference);
+        STORE(losses[i], difference * difference);
         if (gradient)
-            values[i] = (real)(2 * difference * scalars->inverse_tokens);
+            STORE(values[i], 2 * difference * scalars->inverse_tokens);
     }
 }

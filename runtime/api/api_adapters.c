@@ -62,7 +62,7 @@ static int share_hash(struct muster_trainer *t, uint64_t *hash, struct muster_er
 
 static int form_hash(struct muster_trainer *t, struct muster_error *err)
 {
-    struct hashing h = {.model = &t->model, .element = dtype_size(trainer_kernels(t->trainer)->dtype)};
+    struct hashing h = {.model = &t->model, .element = dtype_size(trainer_kernels(t->trainer)->statistic)};
     checksum_make(&h.crc, true);
     if (trainer_each_param_of(t->trainer, TRAINER_PARAMS_BASE, t->rank ? NULL : hash_param, &h, err) < 0 ||
         share_hash(t, &h.sum, err) < 0)

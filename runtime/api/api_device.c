@@ -123,6 +123,11 @@ const char *muster_trainer_device(const struct muster_trainer *t, const char **p
     return t->found.device.ops->name;
 }
 
+const char *muster_trainer_values(const struct muster_trainer *t)
+{
+    return t->plan.value_dtype == DTYPE_BF16 ? "bf16" : t->plan.value_dtype == DTYPE_F16 ? "fp16" : "fp32";
+}
+
 const char *muster_trainer_products(const struct muster_trainer *t, const char **library,
                                     const char **passed_over)
 {
@@ -131,6 +136,8 @@ const char *muster_trainer_products(const struct muster_trainer *t, const char *
         *library = ops->host_memory ? kernels_cpu_library(trainer_kernels(t->trainer)) : ops->name;
     if (passed_over)
         *passed_over = t->products_not;
+    if (t->plan.value_dtype != DTYPE_F32)
+        return muster_trainer_values(t);
     return t->products == KERNELS_BF16                                            ? "bf16"
            : t->config.matmul_precision == TRAIN_MATMUL_TF32 && !ops->host_memory ? "tf32"
                                                                                   : "fp32";

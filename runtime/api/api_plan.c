@@ -48,7 +48,8 @@ int api_plan_sizes(struct muster_trainer *t, struct muster_error *err)
     }
     if (device_choose((enum device_choice)t->config.device, &chosen, err) < 0)
         return -1;
-    t->plan.kernels = chosen.ops->kernels(NULL);
+    t->plan.kernels =
+        chosen.ops->host_memory ? kernels_cpu_values(t->plan.value_dtype) : chosen.ops->kernels(NULL);
     t->plan.grouped = !chosen.ops->host_streams; /* as every comm of a GPU wants it */
     return 0;
 }

@@ -143,6 +143,8 @@ static enum kernels_products choose_products(struct muster_trainer *t)
                                                KERNELS_ONEDNN}; /* TRAIN_PRODUCTS_... */
     const struct train_config *c = &t->config;
     struct muster_error err = {0};
+    if (t->plan.value_dtype != DTYPE_F32)
+        return KERNELS_OPENBLAS; /* none of them multiplies values of 16 bits */
     if (c->matmul_precision == TRAIN_MATMUL_BF16)
         return KERNELS_BF16;
     if (train_config_dtype(c) != DTYPE_BF16 || !t->found.device.ops->host_memory)
@@ -185,6 +187,15 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
     if (api_device_find(t, options->local_rank, &t->found, err))
         return -1;
     options->products = t->products = choose_products(t);
+    if (t->plan.value_dtype == DTYPE_F32)
+        return 0;
+    if (!t->found.device.ops->host_memory)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "training.values: dtype: device %s computes in fp32 and tf32: leave it out, or train with "
+            "training.device: cpu",
+            t->found.device.ops->name);
+    options->kernels = kernels_cpu_values(t->plan.value_dtype);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/narrow.h"
 #include "proto/base/cgroup.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
@@ -49,6 +50,9 @@ void calibrate_fill(void *values, enum dtype dtype, int64_t bytes, double scale)
         const double value = scale * ((double)state / 2147483648.0 - 1);
         if (dtype == DTYPE_F64)
             ((double *)values)[i] = value;
+        else if (dtype == DTYPE_BF16 || dtype == DTYPE_F16)
+            ((uint16_t *)values)[i] =
+                dtype == DTYPE_BF16 ? narrow_to_bf16((float)value) : narrow_to_f16((float)value);
         else
             ((float *)values)[i] = (float)value;
     }

@@ -86,7 +86,7 @@ void calibrate_cool(const struct calibrate_rank *rank, int64_t own_bytes)
 {
     const int64_t bytes =
         calibrate_pass_bytes(rank->cold_bytes, step_bytes(rank->crowd->options->plan), own_bytes);
-    const int64_t size = dtype_size(rank->kernels->dtype), half = bytes / 2 / size;
+    const int64_t size = dtype_size(rank->kernels->statistic), half = bytes / 2 / size;
     char *base = rank->cold.base;
     double squares;
     if (half < 1)

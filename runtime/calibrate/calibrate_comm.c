@@ -100,14 +100,15 @@ int calibrate_comm(struct calibrate_rank *rank)
     const struct calibrate_options *o = rank->crowd->options;
     if (o->ranks == 1)
         return 0;
-    const int64_t large = large_part(o->plan), whole = large * o->ranks * dtype_size(rank->kernels->dtype);
+    const int64_t large = large_part(o->plan),
+                  whole = large * o->ranks * dtype_size(rank->kernels->statistic);
     struct device_arena arena = {0};
     struct meeting m = {.rank = rank, .bytes = 2 * whole};
     int failed = rank->ops->arena_create(rank->device, MEMORY_COMM, 2 * whole, &arena, &rank->err);
     m.send = arena.base;
     m.recv = failed ? NULL : m.send + whole;
     if (!failed)
-        calibrate_fill(m.send, rank->kernels->dtype, 2 * whole, 0.01);
+        calibrate_fill(m.send, rank->kernels->statistic, 2 * whole, 0.01);
     int result = calibrate_together(rank, failed);
     if (!result) {
         m.comm = comm_shm()->create(&(struct comm_options){.rank = rank->rank,

@@ -125,12 +125,13 @@ static void cut_call(const struct calibrate_rank *rank, const struct kind *kind,
 {
     const struct model *model = rank->crowd->options->model;
     const struct layer_desc *layer = &model->layers[kind->layer];
-    const enum dtype dtype = rank->kernels->dtype;
+    const enum dtype dtype = rank->kernels->weight;
     for (int i = 0; i < layer->param_count; i++) {
         const struct param_desc *param = &model->params[layer->param[i]];
-        const int64_t bytes = param_elements(param) * dtype_size(dtype);
+        const int64_t elements = param_elements(param), bytes = elements * dtype_size(dtype);
+        const int64_t gradient = elements * dtype_size(rank->kernels->gradient);
         call->weight[i] = cutter_take(&cutters->comm, bytes);
-        call->grad[i] = kind->backward && param->trainable ? cutter_take(&cutters->comm, bytes) : NULL;
+        call->grad[i] = kind->backward && param->trainable ? cutter_take(&cutters->comm, gradient) : NULL;
         if (cutters->comm.base)
             calibrate_fill((void *)(uintptr_t)call->weight[i], dtype, bytes, 0.05);
     }
@@ -156,7 +157,7 @@ static void cut_shared(const struct calibrate_rank *rank, const struct kind *kin
 {
     const struct calibrate_options *o = rank->crowd->options;
     const struct layer_desc *layer = &o->model->layers[kind->layer];
-    const enum dtype dtype = rank->kernels->dtype;
+    const enum dtype dtype = rank->kernels->value;
     struct layer_context shared = {.kernels = rank->kernels,
                                    .stream = rank->ops->stream_handle(rank->compute),
                                    .mode = LAYER_TRAIN,
@@ -246,7 +247,7 @@ static void run_pass(const struct work *w, struct samples *there, struct samples
     const int last = w->copies - 1;
     for (int c = 0; c <= last; c++) /* a backward may have used it up */
         if (w->dout_bytes)
-            calibrate_fill((void *)(uintptr_t)w->calls[c].backward.dout, w->rank->kernels->dtype,
+            calibrate_fill((void *)(uintptr_t)w->calls[c].backward.dout, w->rank->kernels->statistic,
                            w->dout_bytes, 1e-3);
     calibrate_cool(w->rank, w->held_bytes);
     for (int c = 0; c <= last; c++)

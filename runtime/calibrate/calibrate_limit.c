@@ -20,7 +20,7 @@ static int list_shapes(const struct model *model, const struct plan *plan, struc
     for (int l = 0; l < model->layer_count; l++) {
         const struct layer_desc *layer = &model->layers[l];
         struct layer_sizes sizes = {0};
-        layer->ops->sizes(layer->config, o->shape, o->dtype, LAYER_TRAIN, o->kernels, &sizes);
+        layer->ops->sizes(layer->config, o->shape, o->value_dtype, LAYER_TRAIN, o->kernels, &sizes);
         for (int i = 0; sizes.forward_flops > 0 && i < layer->param_count; i++) {
             const struct param_desc *p = &model->params[layer->param[i]];
             if (p->ndim != 2 || p->dim[0] < 2 || p->dim[1] < 2)
@@ -67,7 +67,7 @@ int64_t calibrate_limit_bytes(const struct model *model, const struct plan *plan
 static void run_products(const struct calibrate_limit *limit, const struct shape_of *shape, int rows)
 {
     const struct kernels *k = limit->kernels;
-    const int64_t size = dtype_size(k->dtype);
+    const int64_t size = dtype_size(k->statistic);
     char *in = limit->scratch, *out = in + size * rows * shape->C, *weight = out + size * rows * shape->OC;
     k->linear_forward(out, in, weight, NULL, rows, shape->C, shape->OC, shape->OC, NULL);
     k->linear_backward_input(in, out, weight, rows, shape->C, shape->OC, shape->OC, 0, NULL);
@@ -87,10 +87,10 @@ static double product_rate(const struct calibrate_limit *limit)
         const struct shape_of *s = &shapes[i];
         const double end = all_begun + most_seconds * (i + 1) / count;
         const int64_t bytes =
-            dtype_size(limit->kernels->dtype) * ((int64_t)rows * (s->C + s->OC) + (int64_t)s->C * s->OC);
+            dtype_size(limit->kernels->statistic) * ((int64_t)rows * (s->C + s->OC) + (int64_t)s->C * s->OC);
         double best = 0;
         for (int run = 0; run < RUNS && (run < 2 || calibrate_seconds() < end); run++) {
-            calibrate_fill(limit->scratch, limit->kernels->dtype, bytes, 0.05);
+            calibrate_fill(limit->scratch, limit->kernels->value, bytes, 0.05);
             const double begun = calibrate_seconds();
             run_products(limit, s, rows);
             const double taken = calibrate_seconds() - begun;
@@ -108,7 +108,7 @@ static double read_rate(const struct calibrate_limit *limit)
     double squares, taken[READS];
     for (int i = 0; i < READS; i++) {
         const double begun = calibrate_seconds();
-        k->norm_squared(&squares, limit->read, limit->read_bytes / dtype_size(k->dtype), 0, NULL);
+        k->norm_squared(&squares, limit->read, limit->read_bytes / dtype_size(k->statistic), 0, NULL);
         taken[i] = calibrate_seconds() - begun;
     }
     return (double)limit->read_bytes / calibrate_median(taken, READS);

@@ -29,11 +29,11 @@ static void run_step(const struct arrays *a)
     if (o->optimizer.kind == OPTIMIZER_SGD)
         k->sgd(a->part[0], optimizer_moments(&o->optimizer) ? a->part[1] : NULL, a->part[3],
                OPTIMIZER_WHOLE(n, 0), o->optimizer.momentum, o->optimizer.dampening, o->optimizer.nesterov,
-               moved, k->dtype, &a->scalars, NULL);
+               moved, k->statistic, &a->scalars, NULL);
     else
         (o->optimizer.kind == OPTIMIZER_ADAM ? k->adam : k->adamw)(a->part[0], a->part[1], a->part[2],
                                                                    a->part[3], OPTIMIZER_WHOLE(n, 0), moved,
-                                                                   k->dtype, &a->scalars, NULL);
+                                                                   k->statistic, &a->scalars, NULL);
 }
 
 static void run_average(const struct arrays *a)
@@ -50,12 +50,12 @@ static void run_rows(const struct arrays *a)
 
 static void run_copy(const struct arrays *a)
 {
-    memcpy(a->part[0], a->part[1], (size_t)(a->elements * dtype_size(a->rank->kernels->dtype)));
+    memcpy(a->part[0], a->part[1], (size_t)(a->elements * dtype_size(a->rank->kernels->statistic)));
 }
 
 static void run_fill(const struct arrays *a)
 {
-    memset(a->part[2], 0, (size_t)(a->elements * dtype_size(a->rank->kernels->dtype)));
+    memset(a->part[2], 0, (size_t)(a->elements * dtype_size(a->rank->kernels->statistic)));
 }
 
 static enum dtype narrow_dtype(const struct arrays *a)
@@ -66,7 +66,7 @@ static enum dtype narrow_dtype(const struct arrays *a)
 
 static void run_narrow(const struct arrays *a)
 {
-    a->rank->kernels->cast(a->part[2], narrow_dtype(a), a->part[0], a->rank->kernels->dtype, a->elements,
+    a->rank->kernels->cast(a->part[2], narrow_dtype(a), a->part[0], a->rank->kernels->statistic, a->elements,
                            NULL);
 }
 
@@ -88,14 +88,14 @@ static double byte_seconds(struct arrays *a, void (*run)(const struct arrays *),
     double taken[RUNS];
     run(a);
     for (int i = 0; i < RUNS; i++) {
-        calibrate_cool(a->rank, 4 * a->elements * dtype_size(a->rank->kernels->dtype));
+        calibrate_cool(a->rank, 4 * a->elements * dtype_size(a->rank->kernels->statistic));
         if (before)
             before(a);
         const double begun = calibrate_seconds();
         run(a);
         taken[i] = calibrate_seconds() - begun;
     }
-    return calibrate_median(taken, RUNS) / ((double)a->elements * dtype_size(a->rank->kernels->dtype));
+    return calibrate_median(taken, RUNS) / ((double)a->elements * dtype_size(a->rank->kernels->statistic));
 }
 
 static void run_all(void *argument)
@@ -109,7 +109,7 @@ static void run_all(void *argument)
         rates->op[OP_ROWS].byte_s = byte_seconds(a, run_rows, NULL);
     rates->op[OP_COPY].byte_s = byte_seconds(a, run_copy, NULL);
     rates->op[OP_FILL].byte_s = byte_seconds(a, run_fill, NULL);
-    if (narrow_dtype(a) == a->rank->kernels->dtype)
+    if (narrow_dtype(a) == a->rank->kernels->statistic)
         return;
     rates->cast_narrow.byte_s = byte_seconds(a, run_narrow, NULL);
     rates->op[OP_CAST].byte_s = byte_seconds(a, run_widen, NULL);
@@ -134,7 +134,7 @@ static int measure_launch(struct calibrate_rank *rank)
 int calibrate_ops(struct calibrate_rank *rank)
 {
     const struct plan *plan = rank->crowd->options->plan;
-    const int64_t size = dtype_size(rank->kernels->dtype);
+    const int64_t size = dtype_size(rank->kernels->statistic);
     int64_t held = 0; /* bytes of the optimizer's memory that a step passes over */
     for (int g = 0; g < plan->group_count; g++)
         held += plan->groups[g].trainable ? plan->groups[g].shard : 0;
@@ -157,7 +157,7 @@ int calibrate_ops(struct calibrate_rank *rank)
     for (int i = 0; !failed && i < 4; i++) {
         const bool moment = i == 1 || i == 2;
         arrays.part[i] = (char *)(moment ? moments : comm).base + (i > 1 ? bytes : 0);
-        calibrate_fill(arrays.part[i], rank->kernels->dtype, bytes, 0.1);
+        calibrate_fill(arrays.part[i], rank->kernels->statistic, bytes, 0.1);
     }
     int result = calibrate_together(rank, failed);
     if (!result)

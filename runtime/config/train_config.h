@@ -35,6 +35,7 @@ enum { TRAIN_CONFIG_KEYS = 256 }; /* rows of the table at most */
 enum { TRAIN_REPLICAS_STOP, TRAIN_REPLICAS_WARN };
 enum { TRAIN_COMM_AUTO, TRAIN_COMM_HOST, TRAIN_COMM_NCCL };
 enum { TRAIN_MATMUL_AUTO, TRAIN_MATMUL_FP32, TRAIN_MATMUL_TF32, TRAIN_MATMUL_BF16 };
+enum { TRAIN_VALUES_AUTO, TRAIN_VALUES_FP32, TRAIN_VALUES_DTYPE };
 enum { TRAIN_PRODUCTS_AUTO, TRAIN_PRODUCTS_OPENBLAS, TRAIN_PRODUCTS_ONEDNN };
 enum { TRAIN_NUMERICS_WARN, TRAIN_NUMERICS_REFUSE };
 enum { TRAIN_DATA_REFUSE, TRAIN_DATA_WARN };
@@ -101,6 +102,7 @@ struct train_config {
     double early_stop_min_gain;
     int early_stop_metric;   /* enum evaluation_metric */
     int dtype, reduce_dtype; /* see train_config_dtype */
+    int values;              /* TRAIN_VALUES_...; see train_config_values */
     int matmul_precision;    /* TRAIN_MATMUL_... */
     int products;            /* TRAIN_PRODUCTS_... */
     double loss_scale;       /* fp16 only; 0: dynamic */
@@ -240,6 +242,7 @@ struct lr_schedule train_config_schedule(const struct train_config *config);
 /* Type of parameters in gathers and of gradients in reductions: DTYPE_F32, DTYPE_BF16 or DTYPE_F16. */
 enum dtype train_config_dtype(const struct train_config *config);
 enum dtype train_config_reduce_dtype(const struct train_config *config);
+enum dtype train_config_values(const struct train_config *config); /* of activations, on CPUs */
 /* What ends the training early. */
 struct evaluation_rule train_config_evaluation(const struct train_config *config);
 /* What lowers the learning rate of schedule ReduceLROnPlateau. */

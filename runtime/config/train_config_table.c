@@ -39,6 +39,7 @@ static const char *const warmups[] = {"log", "linear", NULL};             /* enu
 static const char *const shapes[] = {"linear", "cosine", "1-sqrt", NULL}; /* enum lr_shape */
 static const char *const dtypes[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const reduce_dtypes[] = {"dtype", "fp32", "bf16", "fp16", NULL};
+static const char *const value_types[] = {"auto", "fp32", "dtype", NULL};              /* TRAIN_VALUES_... */
 static const char *const matmul_precisions[] = {"auto", "fp32", "tf32", "bf16", NULL}; /* TRAIN_MATMUL_... */
 static const char *const products[] = {"auto", "openblas", "onednn", NULL};          /* TRAIN_PRODUCTS_... */
 static const char *const nonfinite_policies[] = {"skip", "stop", "roll_back", NULL}; /* TRAIN_NONFINITE_... */

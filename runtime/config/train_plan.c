@@ -18,6 +18,7 @@ static struct plan_options plan_of(const struct train_config *c)
         .shape = {(int)c->micro_batch, (int)c->sequence_length},
         .dtype = DTYPE_F32,
         .param_dtype = train_config_dtype(c),
+        .value_dtype = train_config_values(c),
         .reduce_dtype = train_config_reduce_dtype(c),
         .prefetch_forward = (int)c->prefetch,
         .prefetch_backward = (int)c->prefetch,
@@ -41,7 +42,7 @@ static struct plan_options plan_of(const struct train_config *c)
                       .momentum = c->momentum,
                       .dampening = c->dampening,
                       .nesterov = c->nesterov},
-        .kernels = kernels_cpu((unsigned)-1),
+        .kernels = kernels_cpu_values(train_config_values(c)),
     };
 }
 

@@ -58,6 +58,11 @@ enum dtype train_config_dtype(const struct train_config *config)
     return values[config->dtype];
 }
 
+enum dtype train_config_values(const struct train_config *config)
+{
+    return config->values == TRAIN_VALUES_DTYPE ? train_config_dtype(config) : DTYPE_F32;
+}
+
 enum dtype train_config_reduce_dtype(const struct train_config *config)
 {
     static const enum dtype values[] = {DTYPE_F32, DTYPE_BF16,

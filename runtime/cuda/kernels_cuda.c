@@ -46,8 +46,9 @@ enum { CUDA_ROW_MULTIPLE = 32 };
 enum { CUDA_CHUNK_BYTES = 512 << 20 };
 
 #define TABLE_HEAD(table_name)                                                                               \
-    .abi = KERNELS_ABI, .size = sizeof(struct kernels), .name = (table_name), .dtype = DTYPE_F32,            \
-    .row_multiple = CUDA_ROW_MULTIPLE, .chunk_bytes = CUDA_CHUNK_BYTES, .compress = &kernels_compress_cuda
+    .abi = KERNELS_ABI, .size = sizeof(struct kernels), .name = (table_name), .value = DTYPE_F32,            \
+    .weight = DTYPE_F32, .statistic = DTYPE_F32, .gradient = DTYPE_F32, .row_multiple = CUDA_ROW_MULTIPLE,   \
+    .chunk_bytes = CUDA_CHUNK_BYTES, .compress = &kernels_compress_cuda
 
 const struct kernels *kernels_cuda(bool tf32)
 {

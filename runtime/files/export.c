@@ -258,7 +258,7 @@ int files_export(struct trainer *trainer, const char *path, const struct files_e
     bool writes = trainer_plan(trainer)->options.rank == 0;
     if (text_refuse_scheme("the export", path, err) < 0) /* the same on every rank */
         return -1;
-    e.real = trainer_kernels(trainer)->dtype;
+    e.real = trainer_kernels(trainer)->statistic;
     int failed = writes ? open_export(&e, path, err) : 0;
     if (export_merges(&e))
         failed |= export_take_adapters(&e, writes && !failed, failed ? NULL : err);
@@ -275,7 +275,8 @@ int files_export(struct trainer *trainer, const char *path, const struct files_e
 
 int files_save(struct trainer *trainer, const char *path, struct muster_error *err)
 {
-    const struct files_export what = {.format = FILES_SAFETENSORS, .dtype = trainer_kernels(trainer)->dtype};
+    const struct files_export what = {.format = FILES_SAFETENSORS,
+                                      .dtype = trainer_kernels(trainer)->statistic};
     return files_export(trainer, path, &what, err);
 }
 

@@ -103,7 +103,7 @@ int model_hash_form(struct trainer *trainer, const struct architecture *architec
 {
     const bool first = trainer_plan(trainer)->options.rank == 0;
     struct hashing h = {
-        .model = trainer_model(trainer), .real = trainer_kernels(trainer)->dtype, .dtype = dtype};
+        .model = trainer_model(trainer), .real = trainer_kernels(trainer)->statistic, .dtype = dtype};
     *hash = (struct model_hash){{0}, {0}};
     if (check_names(h.model, architecture, err) < 0) /* on every rank alike */
         return -1;

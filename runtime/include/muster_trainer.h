@@ -280,9 +280,12 @@ MUSTER_API const char *muster_trainer_device(const struct muster_trainer *traine
 /* "host" or "nccl": what moves data between ranks (training.comm), the same on all of them. *passed_over (may
  * be NULL): why a comm of "auto" is not nccl although all ranks compute on GPUs: who lacks what. */
 MUSTER_API const char *muster_trainer_comm(const struct muster_trainer *trainer, const char **passed_over);
-/* "fp32", "tf32" or "bf16": type of the factors of this rank's matrix products (training.matmul_precision).
- * *library (may be NULL): what multiplies, with version and instruction set. *passed_over (may be NULL): why
- * training.dtype: bf16 multiplies in fp32 on this CPU; NULL: it does not, or was not asked for. */
+/* "fp32", "bf16" or "fp16": type of activations and of parameters as layers read them (training.values). */
+MUSTER_API const char *muster_trainer_values(const struct muster_trainer *trainer);
+/* "fp32", "tf32", "bf16" or "fp16": type of the factors of this rank's matrix products
+ * (training.matmul_precision). *library (may be NULL): what multiplies, with version and instruction set.
+ * *passed_over (may be NULL): why training.dtype: bf16 multiplies in fp32 on this CPU; NULL: it does not, or
+ * was not asked for. */
 MUSTER_API const char *muster_trainer_products(const struct muster_trainer *trainer, const char **library,
                                                const char **passed_over);
 /* Under another launcher than muster's the trainer itself sets NCCL's variables that are not set, by the

@@ -7,7 +7,7 @@ static void embedding_forward(const struct operation_call *c)
     const char *positions = c->weight[1];
     const int32_t *places = operation_positions(c);
     if (positions && places) {
-        positions += (int64_t)c->settings->first * c->width * dtype_size(x->kernels->dtype);
+        positions += (int64_t)c->settings->first * c->width * dtype_size(x->kernels->weight);
         x->kernels->embedding_forward(c->out, x->batch->input[c->settings->input], c->weight[0], NULL,
                                       x->shape.B, x->shape.T, c->width, x->stream);
         x->kernels->embedding_forward(c->work, places, positions, NULL, x->shape.B, x->shape.T, c->width,
@@ -17,7 +17,7 @@ static void embedding_forward(const struct operation_call *c)
     }
     if (positions)
         positions += ((x->past ? x->past->at : 0) + (int64_t)c->settings->first) * c->width *
-                     dtype_size(x->kernels->dtype);
+                     dtype_size(x->kernels->weight);
     x->kernels->embedding_forward(c->out, x->batch->input[c->settings->input], c->weight[0], positions,
                                   x->shape.B, x->shape.T, c->width, x->stream);
 }
@@ -37,7 +37,7 @@ static void embedding_backward(const struct operation_call *c)
 {
     const struct layer_context *x = c->context;
     const struct operation_settings *s = c->settings;
-    const int64_t before = (int64_t)s->first * c->width * dtype_size(x->kernels->dtype);
+    const int64_t before = (int64_t)s->first * c->width * dtype_size(x->kernels->gradient);
     const int32_t *places = operation_positions(c);
     if (c->dweight[1])
         unread_positions(c);
@@ -58,7 +58,7 @@ static void embedding_backward(const struct operation_call *c)
 static size_t embedding_work(const struct operation_call *c, bool backward)
 {
     const bool apart = !backward && c->settings->documents && c->settings->positions;
-    return apart ? (size_t)c->rows * (size_t)c->width * (size_t)dtype_size(c->context->kernels->dtype) : 0;
+    return apart ? (size_t)c->rows * (size_t)c->width * (size_t)dtype_size(c->context->kernels->value) : 0;
 }
 
 const struct operation operation_embedding = {

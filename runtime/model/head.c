@@ -24,18 +24,25 @@ struct head {
     char *uncapped; /* the logits divided by the cap, before tanh; NULL: no cap */
 };
 
+/* Of a chunk; the losses after them are aligned, as values of 16 bits need not be. */
+static int64_t logits_bytes(const struct head *head)
+{
+    const int64_t bytes = (int64_t)head->chunk * head->row * dtype_size(head->kernels->value);
+    return (bytes + 3) / 4 * 4;
+}
+
 static struct head head_of(const struct operation_call *c)
 {
     struct head head = {
         .kernels = c->context->kernels, .C = c->in_width[0], .V = (int)c->settings->vocabulary};
     head.row = kernels_row(head.kernels, head.V);
     head.cap = c->settings->cap;
-    head.chunk = head_rows(c->rows, head.row, head.kernels->dtype,
+    head.chunk = head_rows(c->rows, head.row, head.kernels->value,
                            c->context->chunk_bytes ? c->context->chunk_bytes : head.kernels->chunk_bytes);
     if (head.kernels->row_multiple > 1 && head.chunk < c->rows) /* products have no odd size there */
         head.chunk = (head.chunk + ROWS_MULTIPLE - 1) / ROWS_MULTIPLE * ROWS_MULTIPLE;
     head.logits = c->work;
-    const int64_t bytes = (int64_t)head.chunk * head.row * dtype_size(head.kernels->dtype);
+    const int64_t bytes = logits_bytes(&head);
     if (head.logits && head.cap > 0)
         head.uncapped = head.logits + bytes;
     if (head.logits)
@@ -47,13 +54,13 @@ static size_t head_work(const struct operation_call *c, bool backward)
 {
     (void)backward;
     struct head head = head_of(c);
-    return (size_t)head.chunk * ((size_t)head.row * (head.cap > 0 ? 2 : 1) + 1) *
-           (size_t)dtype_size(head.kernels->dtype);
+    return (size_t)(logits_bytes(&head) * (head.cap > 0 ? 2 : 1) +
+                    (int64_t)head.chunk * dtype_size(head.kernels->statistic));
 }
 
 static char *head_row(const struct head *head, const void *base, int row)
 {
-    return (char *)(uintptr_t)base + (int64_t)row * head->C * dtype_size(head->kernels->dtype);
+    return (char *)(uintptr_t)base + (int64_t)row * head->C * dtype_size(head->kernels->value);
 }
 
 /* Copies out the logits that are wanted of this chunk, whose rows touch each other then. */
@@ -63,11 +70,11 @@ static void head_capture(const struct layer_context *x, const struct head *head,
     if (!capture || capture->value != LAYER_LOGITS || capture->rows <= first)
         return;
     int64_t rows = capture->rows - first < count ? capture->rows - first : count;
-    const int64_t element = dtype_size(head->kernels->dtype);
+    const int64_t element = dtype_size(head->kernels->value), out = dtype_size(head->kernels->statistic);
     const int64_t at_once = head->row == head->V ? rows : 1; /* rows that one copy takes */
     for (int64_t n = 0; n < rows; n += at_once)
-        head->kernels->accumulate((char *)capture->out + (first + n) * head->V * element,
-                                  head->logits + n * head->row * element, 0, at_once * head->V, x->stream);
+        operation_copy_out(x, (char *)capture->out + (first + n) * head->V * out,
+                           head->logits + n * head->row * element, at_once * head->V);
 }
 
 void head_cap(const struct kernels *kernels, void *logits, void *uncapped, double cap, int64_t n,

@@ -52,7 +52,7 @@ static struct logits_work logits_work(const struct model *model, const struct ke
     for (int l = 0; l < model->layer_count; l++) {
         const struct layer_desc *layer = &model->layers[l];
         struct layer_sizes sizes;
-        layer->ops->sizes(layer->config, max, kernels->dtype, LAYER_EVAL, kernels, &sizes);
+        layer->ops->sizes(layer->config, max, kernels->value, LAYER_EVAL, kernels, &sizes);
         w.out = sizes.out > w.out ? sizes.out : w.out;
         w.layer = sizes.work > w.layer ? sizes.work : w.layer;
         for (int i = 0; i < layer->source_count; i++) {

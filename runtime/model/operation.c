@@ -119,6 +119,14 @@ const struct operation operation_rms_norm = {
     .work = rms_norm_work,
 };
 
+void operation_copy_out(const struct layer_context *x, void *out, const void *values, int64_t n)
+{
+    if (x->kernels->value == x->kernels->statistic)
+        x->kernels->accumulate(out, values, 0, n, x->stream);
+    else
+        x->kernels->widen(out, values, x->kernels->value, 0, n, x->stream);
+}
+
 /* ---- positions and attention ---- */
 
 static void rotary_turn(const struct operation_call *c, void *to, const void *from, int backward, int add)
@@ -223,7 +231,7 @@ static struct operation_call attention_unpacked(const struct operation_call *c)
 {
     const struct operation_settings *s = c->settings;
     struct operation_call three = *c;
-    size_t size = (size_t)dtype_size(c->context->kernels->dtype), head = (size_t)(c->width / s->heads) * size;
+    size_t size = (size_t)dtype_size(c->context->kernels->value), head = (size_t)(c->width / s->heads) * size;
     size_t k = (size_t)s->heads * head, v = k + (size_t)s->kv_heads * head;
     const char *in = c->in[0];
     char *din = c->din[0];
@@ -384,7 +392,7 @@ static void scale_backward(const struct operation_call *c)
 
 static size_t scale_work(const struct operation_call *c, bool backward)
 {
-    return backward ? (size_t)elements(c) * (size_t)dtype_size(c->context->kernels->dtype) : 0;
+    return backward ? (size_t)elements(c) * (size_t)dtype_size(c->context->kernels->value) : 0;
 }
 
 const struct operation operation_scale = {

@@ -74,6 +74,9 @@ static inline const int32_t *operation_positions(const struct operation_call *c)
     return c->settings->documents && batch ? (const int32_t *)batch->input[c->settings->documents - 1] : NULL;
 }
 
+/* Copies n values to memory of the kernels' statistics (struct layer_capture). */
+void operation_copy_out(const struct layer_context *x, void *out, const void *values, int64_t n);
+
 /* Bits of `reads`, `forward_over` and `backward_over`. */
 enum { OPERATION_IN0 = 1, OPERATION_IN1 = 2, OPERATION_IN2 = 4, OPERATION_OUT = 8 };
 

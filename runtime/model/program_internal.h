@@ -17,10 +17,11 @@ static inline program_set program_bit(int value)
 
 struct program_value {
     int64_t width;
-    bool sample;  /* a row for each sample, not for each position */
-    int source;   /* index into layer_desc.source; -1: formed by a step */
-    int step;     /* step that forms it; -1 */
-    int last_use; /* last step that has it as an input; -1 */
+    bool sample;    /* a row for each sample, not for each position */
+    bool statistic; /* of the kernels' type of statistics, not of values */
+    int source;     /* index into layer_desc.source; -1: formed by a step */
+    int step;       /* step that forms it; -1 */
+    int last_use;   /* last step that has it as an input; -1 */
 };
 
 struct program_step {
@@ -90,16 +91,16 @@ bool program_integers(struct writer *w, const struct operation *op, int input, b
 /* program_place.c: all places, from the steps. */
 void program_place(struct program *program);
 
-/* Offsets for a shape, in bytes. */
+/* Offsets for a shape and the types of kernels, in bytes. */
 struct program_offsets {
     int64_t at[PROGRAM_VALUES]; /* offsets of homes */
     int64_t saved;              /* bytes of saved memory */
 };
 int64_t program_rows(const struct program *program, int value, struct shape shape);
 void program_offsets(const struct program *program, const struct program_layout *layout, struct shape shape,
-                     int element, struct program_offsets *offsets);
+                     const struct kernels *kernels, struct program_offsets *offsets);
 int64_t program_top(const struct program *program, const struct program_offsets *offsets, program_set homes,
-                    struct shape shape, int element); /* where the last of them ends */
+                    struct shape shape, const struct kernels *kernels); /* where the last of them ends */
 
 /* program_run.c: the forward pass of a layer that ends in a loss, with the logits of the last position of
  * each row, (B, vocabulary), in place of the loss. context: mode LAYER_EVAL. */

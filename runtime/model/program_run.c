@@ -22,31 +22,33 @@ int64_t program_rows(const struct program *p, int value, struct shape shape)
     return (int64_t)shape.B * (p->values[value].sample ? 1 : shape.T);
 }
 
-static int64_t value_bytes(const struct program *p, int value, struct shape shape, int element)
+static int64_t value_bytes(const struct program *p, int value, struct shape shape,
+                           const struct kernels *kernels)
 {
-    return program_rows(p, value, shape) * p->values[value].width * element;
+    const enum dtype dtype = p->values[value].statistic ? kernels->statistic : kernels->value;
+    return program_rows(p, value, shape) * p->values[value].width * dtype_size(dtype);
 }
 
 int64_t program_top(const struct program *p, const struct program_offsets *offsets, program_set homes,
-                    struct shape shape, int element)
+                    struct shape shape, const struct kernels *kernels)
 {
     int64_t top = 0;
     for (int v = 0; v < p->value_count; v++) {
         if (homes & program_bit(v))
-            top = larger(top, offsets->at[v] + aligned(value_bytes(p, v, shape, element)));
+            top = larger(top, offsets->at[v] + aligned(value_bytes(p, v, shape, kernels)));
     }
     return top;
 }
 
 void program_offsets(const struct program *p, const struct program_layout *layout, struct shape shape,
-                     int element, struct program_offsets *offsets)
+                     const struct kernels *kernels, struct program_offsets *offsets)
 {
     offsets->saved = 0;
     for (int i = 0; i < layout->order_count; i++) {
         int v = layout->order[i];
-        offsets->at[v] = program_top(p, offsets, layout->below[v], shape, element);
+        offsets->at[v] = program_top(p, offsets, layout->below[v], shape, kernels);
         if (layout->memory[v] == PROGRAM_SAVED)
-            offsets->saved = program_top(p, offsets, program_bit(v), shape, element);
+            offsets->saved = program_top(p, offsets, program_bit(v), shape, kernels);
     }
 }
 
@@ -151,8 +153,8 @@ static int64_t unwanted_bytes(const struct program *p, const struct program_step
 static int64_t walk_work(const struct program *p, const struct program_layout *layout,
                          const struct layer_context *x, bool backward, struct program_offsets *offsets)
 {
-    int element = dtype_size(x->kernels->dtype);
-    program_offsets(p, layout, x->shape, element, offsets);
+    const int element = dtype_size(x->kernels->value);
+    program_offsets(p, layout, x->shape, x->kernels, offsets);
     int64_t work = 0;
     for (int s = 0; s < p->step_count; s++) {
         const struct program_step *step = &p->steps[s];
@@ -162,7 +164,7 @@ static int64_t walk_work(const struct program *p, const struct program_layout *l
         int64_t scratch = scratch_bytes(&c, step->op, backward);
         if (backward)
             scratch += unwanted_bytes(p, step, &c, element);
-        work = larger(work, program_top(p, offsets, layout->alive[s], x->shape, element) + scratch);
+        work = larger(work, program_top(p, offsets, layout->alive[s], x->shape, x->kernels) + scratch);
     }
     return work;
 }
@@ -177,7 +179,7 @@ static void program_chunked_sizes(const void *config, struct shape max, enum dty
     struct program_offsets train, other;
     *sizes = (struct layer_sizes){0};
     if (p->result >= 0)
-        sizes->out = value_bytes(p, p->result, max, dtype_size(dtype));
+        sizes->out = program_rows(p, p->result, max) * p->values[p->result].width * dtype_size(dtype);
     if (mode == LAYER_EVAL) {
         sizes->work = walk_work(p, &p->eval, &x, false, &other);
     } else {
@@ -213,7 +215,7 @@ static bool forward_pair(const struct program *p, const struct program_layout *l
                          const struct program_offsets *offsets, int s, const struct layer_context *x)
 {
     const struct program_step *linear = &p->steps[s], *activation = linear + 1;
-    const int64_t element = dtype_size(x->kernels->dtype);
+    const int64_t element = dtype_size(x->kernels->value);
     if (!x->kernels->linear_activation_forward || x->capture || s + 1 >= p->step_count ||
         linear->op != &operation_linear || activation->op != &operation_activation ||
         activation->in[0] != linear->out || (x->mode == LAYER_RECOMPUTE && !activation->needed))
@@ -232,9 +234,8 @@ static void program_forward(const void *config, const struct layer_context *x)
 {
     const struct program *p = config;
     const struct program_layout *layout = x->mode == LAYER_EVAL ? &p->eval : &p->train;
-    int element = dtype_size(x->kernels->dtype);
     struct program_offsets offsets;
-    program_offsets(p, layout, x->shape, element, &offsets);
+    program_offsets(p, layout, x->shape, x->kernels, &offsets);
     for (int s = 0; s < p->step_count; s++) {
         const struct program_step *step = &p->steps[s];
         if (x->mode == LAYER_RECOMPUTE && !step->needed)
@@ -244,23 +245,23 @@ static void program_forward(const void *config, const struct layer_context *x)
             continue;
         }
         struct operation_call c = call_values(p, layout, &offsets, step, x);
-        c.work = at(x->work, program_top(p, &offsets, layout->alive[s], x->shape, element));
+        c.work = at(x->work, program_top(p, &offsets, layout->alive[s], x->shape, x->kernels));
         step->op->forward(&c);
         for (const struct layer_capture *capture = x->capture; capture; capture = capture->next)
             if (step->out >= 0 && step->out == capture->value)
-                x->kernels->accumulate(capture->out, c.out, 0, capture->rows * c.width, x->stream);
+                operation_copy_out(x, capture->out, c.out, capture->rows * c.width);
     }
 }
 
 void program_logits(const struct program *p, const struct layer_context *x, void *logits)
 {
-    int size = dtype_size(x->kernels->dtype), T = x->shape.T;
+    int size = dtype_size(x->kernels->value), T = x->shape.T;
     struct program_offsets offsets;
-    program_offsets(p, &p->eval, x->shape, size, &offsets);
+    program_offsets(p, &p->eval, x->shape, x->kernels, &offsets);
     for (int s = 0; s < p->step_count; s++) {
         const struct program_step *step = &p->steps[s];
         struct operation_call c = call_values(p, &p->eval, &offsets, step, x);
-        c.work = at(x->work, program_top(p, &offsets, p->eval.alive[s], x->shape, size));
+        c.work = at(x->work, program_top(p, &offsets, p->eval.alive[s], x->shape, x->kernels));
         if (!step->op->loss) {
             step->op->forward(&c);
             continue;
@@ -311,7 +312,7 @@ static void add_gradients(const struct program *p, const struct program_offsets 
         } else if (step->op->whole) {
             c->din[i] = spare;
             c->add[i] = 0;
-            spare += aligned((int64_t)c->rows * c->in_width[i] * dtype_size(x->kernels->dtype));
+            spare += aligned((int64_t)c->rows * c->in_width[i] * dtype_size(x->kernels->value));
         }
     }
     for (int i = 0; i < OPERATION_PARAMS; i++) {
@@ -345,17 +346,16 @@ static bool backward_pair(const struct program *p, const struct program_offsets 
 static void program_backward(const void *config, const struct layer_context *x, unsigned parts)
 {
     const struct program *p = config;
-    int element = dtype_size(x->kernels->dtype);
     program_set wants = wanted(p, x, parts);
     struct program_offsets values, gradients;
-    program_offsets(p, &p->train, x->shape, element, &values);
-    program_offsets(p, &p->backward, x->shape, element, &gradients);
+    program_offsets(p, &p->train, x->shape, x->kernels, &values);
+    program_offsets(p, &p->backward, x->shape, x->kernels, &gradients);
     for (int s = p->step_count - 1; s >= 0; s--) {
         const struct program_step *step = &p->steps[s];
         if (!step->op->loss && !(wants & program_bit(step->out)))
             continue;
         struct operation_call c = call_values(p, &p->train, &values, step, x);
-        c.work = at(x->work, program_top(p, &gradients, p->backward.alive[s], x->shape, element));
+        c.work = at(x->work, program_top(p, &gradients, p->backward.alive[s], x->shape, x->kernels));
         if (step->out >= 0)
             c.dout = gradient_address(p, &gradients, x, step->out);
         add_gradients(p, &gradients, step, x, parts, wants, &c);

@@ -72,9 +72,12 @@ int program_step_add(struct writer *w, const struct operation *op, const struct 
         step->in[i] = in[i];
     if (!op->loss)
         step->out = program_value(w, width, sample, -1, p->step_count);
-    for (int i = 0; i < OPERATION_STATISTICS && statistics && statistics[i]; i++)
-        step->statistics[step->statistic_count++] =
-            program_value(w, statistics[i], sample, -1, p->step_count);
+    for (int i = 0; i < OPERATION_STATISTICS && statistics && statistics[i]; i++) {
+        const int value = program_value(w, statistics[i], sample, -1, p->step_count);
+        if (value >= 0)
+            p->values[value].statistic = true;
+        step->statistics[step->statistic_count++] = value;
+    }
     if (w->error.code)
         return -1;
     for (int i = 0; i < in_count; i++)

@@ -6,7 +6,7 @@
 static void values_forward(const struct operation_call *c)
 {
     const struct layer_context *x = c->context;
-    x->kernels->cast(c->out, x->kernels->dtype, x->batch->input[c->settings->input], c->settings->dtype,
+    x->kernels->cast(c->out, x->kernels->value, x->batch->input[c->settings->input], c->settings->dtype,
                      (int64_t)c->rows * c->width, x->stream);
 }
 
@@ -29,7 +29,8 @@ const struct operation operation_values = {
 
 struct errors {
     const struct kernels *kernels;
-    int64_t count, bytes; /* elements; of each real array, so that the next one is aligned */
+    int64_t count;               /* elements */
+    int64_t bytes, losses_bytes; /* of values and losses, so that the next array is aligned */
     char *values, *losses;
     int32_t *counted;
 };
@@ -37,11 +38,12 @@ struct errors {
 static struct errors errors_of(const struct operation_call *c)
 {
     struct errors e = {.kernels = c->context->kernels, .count = (int64_t)c->rows * c->in_width[0]};
-    e.bytes = (e.count * dtype_size(e.kernels->dtype) + 63) / 64 * 64;
+    e.bytes = (e.count * dtype_size(e.kernels->value) + 63) / 64 * 64;
+    e.losses_bytes = (e.count * dtype_size(e.kernels->statistic) + 63) / 64 * 64;
     e.values = c->work;
     if (e.values) {
         e.losses = e.values + e.bytes;
-        e.counted = (int32_t *)(void *)(e.losses + e.bytes);
+        e.counted = (int32_t *)(void *)(e.losses + e.losses_bytes);
     }
     return e;
 }
@@ -50,7 +52,7 @@ static size_t squared_error_work(const struct operation_call *c, bool backward)
 {
     const struct errors e = errors_of(c);
     (void)backward;
-    return (size_t)(2 * e.bytes) + (size_t)e.count * sizeof *e.counted;
+    return (size_t)(e.bytes + e.losses_bytes) + (size_t)e.count * sizeof *e.counted;
 }
 
 static struct errors squared_error_run(const struct operation_call *c, int gradient)

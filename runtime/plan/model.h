@@ -138,7 +138,7 @@ struct layer_capture {
     int layer;
     int value;     /* index in the layer's program; LAYER_LOGITS: the logits of a loss layer */
     int64_t rows;  /* number of positions copied, from the first one */
-    void *out;     /* (rows, width of the value), in memory that kernels may write */
+    void *out;     /* (rows, width of the value), of the kernels' statistics: memory that kernels may write */
     int64_t bytes; /* size of out */
     const struct layer_capture *next; /* another value of the same layer; NULL: none. LAYER_LOGITS is alone */
 };

@@ -13,6 +13,7 @@ static void set_traits(struct plan_builder *b)
     b->place = mesh_place_of(o->mesh, o->rank);
     b->real = dtype_size(o->dtype);
     b->param = dtype_size(o->param_dtype);
+    b->value = dtype_size(o->value_dtype);
     b->reduce = dtype_size(o->reduce_dtype);
     b->shard_ranks = o->strategy == STRATEGY_NO_SHARD ? 1 : o->mesh.side[SIDE_SHARD];
     b->reshard = b->shard_ranks > 1 && o->strategy != STRATEGY_SHARD_OPTIM;
@@ -219,6 +220,8 @@ static uint64_t hash_asked(uint64_t hash, const struct model *model, const struc
     };
     if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype || o->check)
         hash = hash_ints(hash, (const int[]){(int)o->param_dtype, (int)o->reduce_dtype, o->check}, 3);
+    if (o->value_dtype != o->dtype)
+        hash = hash_ints(hash, (const int[]){(int)o->value_dtype}, 1);
     if (o->schedule != PIPE_1F1B)
         hash = hash_ints(hash, (const int[]){(int)o->schedule}, 1);
     if (o->chunks > 1)
@@ -333,6 +336,7 @@ int plan_build(const struct model *model, const struct plan_options *options, st
     made.options.chunks = options->chunks > 1 ? options->chunks : 1;
     made.options.grouped = options->grouped && options->mesh.side[SIDE_PIPELINE] > 1;
     made.options.param_dtype = plan_is_narrow(options->param_dtype) ? options->param_dtype : options->dtype;
+    made.options.value_dtype = plan_is_narrow(options->value_dtype) ? options->value_dtype : options->dtype;
     made.options.reduce_dtype =
         plan_is_narrow(options->reduce_dtype) ? options->reduce_dtype : options->dtype;
     struct plan_builder b = {.model = model, .options = &made.options, .plan = &made, .err = err};

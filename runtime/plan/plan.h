@@ -140,10 +140,14 @@ struct plan_options {
     int rank, world_size; /* world_size 0: the product of the mesh's sides */
     struct shape shape;   /* shape of a micro-batch */
     int micro_batches;    /* accumulation: micro-batches of one step */
-    enum dtype dtype;     /* type of arithmetic, activations, masters and optimizer state */
+    enum dtype dtype;     /* type of masters, optimizer state, statistics and the gradients of layers */
     /* Types of parameters in gathers and of gradients in reductions: DTYPE_BF16 or DTYPE_F16, else as dtype
-     * (plan.options has the choice). Layers and the optimizer see widened copies. */
+     * (plan.options has the choice). The optimizer sees widened copies. */
     enum dtype param_dtype, reduce_dtype;
+    /* Type of activations, their gradients, and parameters as layers read them: that of the kernels' values.
+     * DTYPE_BF16 or DTYPE_F16, which is param_dtype too: layers read what was gathered. Else as dtype: layers
+     * see widened copies. */
+    enum dtype value_dtype;
     int prefetch_forward; /* gathers in flight ahead of compute; 0: none, no overlap */
     int prefetch_backward;
     int64_t group_bytes; /* size that small units are merged up to; 0: clamp(total/8, 64 KB, 48 MB) */
@@ -217,7 +221,7 @@ struct param_place {
     X(PLAN_MOMENT2, "moment2")                                                                               \
     X(PLAN_AVERAGE, "average")         /* moving average of master or parameters */                          \
     X(PLAN_GATHER_SLOT, "gather_slot") /* full parameters of one group while it is gathered */               \
-    X(PLAN_WIDE, "wide_param")         /* full parameters of one group in the layers' dtype */               \
+    X(PLAN_WIDE, "wide_param")         /* full parameters of one group in value_dtype */                     \
     X(PLAN_GRAD_FULL, "grad_full")     /* full gradient of one group until it is reduced */                  \
     X(PLAN_REDUCE, "reduce_slot")      /* a gradient rounded to reduce_dtype, then its reduction */          \
     X(PLAN_GRAD_SHARD, "grad_shard")   /* reduced gradient, accumulated over micro-batches */                \

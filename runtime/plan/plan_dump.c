@@ -23,6 +23,8 @@ static void dump_head(const struct model *model, const struct plan *plan, struct
     if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype)
         (void)buffer_printf(out, " params %s reduce %s", dtype_name(o->param_dtype),
                             dtype_name(o->reduce_dtype));
+    if (o->value_dtype != o->dtype)
+        (void)buffer_printf(out, " values %s", dtype_name(o->value_dtype));
     if (o->check)
         (void)buffer_text(out, " check");
     if (o->compression.kind == COMPRESSION_TOPK)
@@ -292,7 +294,8 @@ int plan_summary(const struct model *model, const struct plan *plan, struct buff
     summarise_stored(plan, out);
     if (o->param_dtype != o->dtype || o->reduce_dtype != o->dtype)
         (void)buffer_printf(out, "parameters gathered in %s, gradients reduced in %s, arithmetic in %s\n",
-                            dtype_name(o->param_dtype), dtype_name(o->reduce_dtype), dtype_name(o->dtype));
+                            dtype_name(o->param_dtype), dtype_name(o->reduce_dtype),
+                            dtype_name(o->value_dtype));
     if (o->compression.kind != COMPRESSION_NONE)
         summarise_compression(plan, out);
     if (o->strategy == STRATEGY_SHARD_GRAD_OP) {

@@ -221,7 +221,7 @@ static void emit_edge(struct plan_builder *b, enum comm_kind kind, int before, i
     op.micro = micro;
     op.comm.root = sends_on ? stage_after(b, before) : before;
     *(kind == COMM_SEND ? &op.from : &op.to) = entry;
-    plan_emit_comm(b, &op, kind, b->options->dtype, b->layers[layer].sizes.out / b->real);
+    plan_emit_comm(b, &op, kind, b->options->value_dtype, b->layers[layer].sizes.out / b->value);
 }
 
 /* All activations of a part and micro-batch, in the order in which the stage before sends them. */

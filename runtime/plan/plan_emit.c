@@ -79,12 +79,19 @@ int plan_add_entry(struct plan_builder *b, const struct plan_entry *entry)
     return plan->entry_count++;
 }
 
+/* Saved and work memory have statistics too; most of it is values. */
+static bool holds_values(enum plan_kind kind)
+{
+    return kind == PLAN_OUT || kind == PLAN_DOUT || kind == PLAN_EDGE || kind == PLAN_WIDE ||
+           kind == PLAN_SAVED || kind == PLAN_WORK;
+}
+
 int plan_add_buffer(struct plan_builder *b, enum plan_kind kind, enum memory_class memory, int64_t bytes)
 {
     struct plan_entry entry = {
         .kind = kind,
         .memory = memory,
-        .dtype = b->options->dtype,
+        .dtype = holds_values(kind) ? b->options->value_dtype : b->options->dtype,
         .group = -1,
         .layer = -1,
         .micro = -1,

@@ -140,9 +140,9 @@ struct plan_builder {
     int failed; /* 0, or -1 with err filled: no phase follows */
 
     struct mesh_place place;
-    /* Bytes of an element: of arithmetic, masters and gradients; of parameters where gathers move them; of
-     * gradients where reductions do. */
-    int real, param, reduce;
+    /* Bytes of an element: of masters and gradients; of parameters where gathers move them; of gradients
+     * where reductions do; of activations. */
+    int real, param, reduce, value;
     int shard_ranks; /* ranks that optimizer state is cut into */
     bool
         reshard; /* parameters live as shards and are gathered into slots; gradients are reduced from slots */
@@ -218,10 +218,11 @@ static inline bool plan_narrow_params(const struct plan_builder *b)
 {
     return b->options->param_dtype != b->options->dtype;
 }
-/* Whether layers read a copy of a group's parameters in their own dtype. */
+/* Whether layers read a copy of a group's parameters in the type of values. */
 static inline bool plan_opens(const struct plan_builder *b, int group)
 {
-    return plan_narrow_params(b) || b->plan->groups[group].stored != STORED_PLAIN;
+    return b->options->param_dtype != b->options->value_dtype ||
+           b->plan->groups[group].stored != STORED_PLAIN;
 }
 static inline bool plan_narrow_gradients(const struct plan_builder *b)
 {

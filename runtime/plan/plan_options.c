@@ -130,7 +130,29 @@ bool plan_is_narrow(enum dtype dtype)
     return dtype == DTYPE_BF16 || dtype == DTYPE_F16;
 }
 
-static int check_dtypes(const struct plan_options *o, struct muster_error *err)
+/* Layers read gathered parameters as they are, in the type of the kernels' values. */
+static int check_values(const struct model *model, const struct plan_options *o, struct muster_error *err)
+{
+    const bool narrow = plan_is_narrow(o->value_dtype);
+    const enum dtype value = narrow ? o->value_dtype : o->dtype;
+    if (narrow && o->param_dtype != o->value_dtype)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "values of %s with parameters of %s: layers read gathered parameters as they are; use "
+            "training.values: fp32, or training.dtype: %s",
+            dtype_name(value), dtype_name(o->param_dtype), o->value_dtype == DTYPE_F16 ? "fp16" : "bf16");
+    if (o->kernels && o->kernels->value != value)
+        return error_set(err, MUSTER_E_UNSUPPORTED, "values of %s: kernels %s compute in %s",
+                         dtype_name(value), o->kernels->name, dtype_name(o->kernels->value));
+    for (int i = 0; narrow && i < model->param_count; i++)
+        if (model->params[i].stored != STORED_PLAIN)
+            return error_set(err, MUSTER_E_UNSUPPORTED,
+                             "%s is held as %s, which opens to fp32: use training.values: fp32",
+                             model->params[i].name, stored_name(model->params[i].stored));
+    return 0;
+}
+
+static int check_dtypes(const struct model *model, const struct plan_options *o, struct muster_error *err)
 {
     if (o->dtype != DTYPE_F32 && o->dtype != DTYPE_F64)
         return error_set(err, MUSTER_E_UNSUPPORTED, "parameters of dtype %d; plans are for f32 and f64",
@@ -140,7 +162,7 @@ static int check_dtypes(const struct plan_options *o, struct muster_error *err)
         if (!plan_is_narrow(moved[i]) && moved[i] != DTYPE_F32 && moved[i] != o->dtype)
             return error_set(err, MUSTER_E_UNSUPPORTED, "%s of dtype %s; use bf16, f16 or %s",
                              i ? "reductions" : "parameters", dtype_name(moved[i]), dtype_name(o->dtype));
-    return 0;
+    return check_values(model, o, err);
 }
 
 static int check_compression(const struct plan_options *o, struct muster_error *err)
@@ -209,7 +231,7 @@ int plan_check_options(const struct model *model, const struct plan_options *o, 
         return error_set(err, MUSTER_E_INVALID, "strategy %d is unknown", (int)o->strategy);
     if (check_mesh(model, o, err) < 0 || check_shape(model, o, err) < 0)
         return -1;
-    if (check_dtypes(o, err) < 0)
+    if (check_dtypes(model, o, err) < 0)
         return -1;
     if (o->prefetch_forward < 0 || o->prefetch_forward > PREFETCH_LIMIT || o->prefetch_backward < 0 ||
         o->prefetch_backward > PREFETCH_LIMIT)

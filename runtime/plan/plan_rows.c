@@ -70,7 +70,7 @@ static bool possible(const struct plan_builder *b, int layer)
 static bool pays(const struct plan_builder *b, int l)
 {
     const struct layer_desc *layer = &b->model->layers[l];
-    const int64_t rows = row_count(b) * b->row_ranks * row_width(b, l) * b->real;
+    const int64_t rows = row_count(b) * b->row_ranks * row_width(b, l) * b->value;
     int64_t tables = 0;
     for (int i = 0; i < layer->param_count; i++)
         if (b->model->params[layer->param[i]].trainable)
@@ -213,9 +213,9 @@ static int own_buffer(struct plan_builder *b, int layer, enum plan_kind kind, en
 static int take_rows(struct plan_builder *b, int l, int64_t count)
 {
     struct plan_layer *layer = &b->layers[l];
-    const int slot = free_slot(b, layer, count * b->real);
+    const int slot = free_slot(b, layer, count * b->value);
     if (slot < 0 && layer->rows < 0)
-        layer->rows = own_buffer(b, l, PLAN_ROWS, b->options->dtype, count);
+        layer->rows = own_buffer(b, l, PLAN_ROWS, b->options->value_dtype, count);
     return slot < 0 ? layer->rows : slot;
 }
 
@@ -233,7 +233,7 @@ static void add_rows(struct plan_builder *b, struct plan_step *step, int g, int 
     op.from = rows;
     op.batch = b->layers[step->layer].row_index;
     op.to = group->grad;
-    op.bytes = count * b->real / group->shard_size;
+    op.bytes = count * b->value / group->shard_size;
     step->op = plan_emit(b, &op, -1);
     b->groups[g].reduced = b->plan->op_count;
 }
@@ -250,7 +250,7 @@ void plan_exchange_rows(struct plan_builder *b, int index)
                  batch_offset(b->model, b->options->shape, b->model->layers[l].lookup - 1), layer->row_index,
                  DTYPE_I32, positions);
     const int rows = take_rows(b, l, elements * b->row_ranks);
-    gather_parts(b, step, b->dout[at], 0, rows, b->options->dtype, elements);
+    gather_parts(b, step, b->dout[at], 0, rows, b->options->value_dtype, elements);
     b->stall = -1;
     for (int i = 0; i < layer->group_count; i++)
         if (b->plan->groups[layer->group[i]].trainable)

@@ -91,7 +91,7 @@ static void widen_group(struct plan_builder *b, const struct plan_step *step, in
     int g = b->layers[step->layer].group[i];
     struct plan_group_state *state = &b->groups[g];
     struct schedule_op op = plan_op(OP_CAST, STREAM_COMPUTE);
-    op.bytes = b->plan->groups[g].padded * b->real;
+    op.bytes = b->plan->groups[g].padded * b->value;
     state->wide = plan_add_transient(b, PLAN_WIDE, -1, step->micro, op.bytes);
     b->plan->entries[state->wide].group = g;
     op.group = g;
@@ -101,8 +101,8 @@ static void widen_group(struct plan_builder *b, const struct plan_step *step, in
     plan_emit(b, &op, b->stall);
 }
 
-/* Layers read parameters in their own dtype: a copy lives from before the first of a run of calls that use a
- * group to the last. */
+/* Layers read parameters in the type of values: a copy lives from before the first of a run of calls that use
+ * a group to the last. */
 static void widen_weights(struct plan_builder *b, int index)
 {
     const struct plan_step *step = &b->steps[index];

@@ -29,9 +29,10 @@ void plan_layer_sizes(const struct plan_options *o, const struct layer_desc *lay
                       struct layer_sizes *sizes)
 {
     if (o->chunk_bytes > 0 && layer->ops->chunked_sizes)
-        layer->ops->chunked_sizes(layer->config, o->shape, o->dtype, mode, o->kernels, o->chunk_bytes, sizes);
+        layer->ops->chunked_sizes(layer->config, o->shape, o->value_dtype, mode, o->kernels, o->chunk_bytes,
+                                  sizes);
     else
-        layer->ops->sizes(layer->config, o->shape, o->dtype, mode, o->kernels, sizes);
+        layer->ops->sizes(layer->config, o->shape, o->value_dtype, mode, o->kernels, sizes);
 }
 
 static void find_sizes(struct plan_builder *b, int index)
@@ -54,7 +55,7 @@ static int describe_layer(struct plan_builder *b, int index)
     const struct layer_desc *layer = &b->model->layers[index];
     struct plan_layer *info = &b->layers[index];
     find_sizes(b, index);
-    if (info->sizes.out < 0 || info->sizes.saved < 0 || info->sizes.work < 0 || info->sizes.out % b->real)
+    if (info->sizes.out < 0 || info->sizes.saved < 0 || info->sizes.work < 0 || info->sizes.out % b->value)
         return error_set(b->err, MUSTER_E_INVALID,
                          "layer %s requests %lld bytes of output, %lld saved, %lld work", layer->name,
                          (long long)info->sizes.out, (long long)info->sizes.saved,

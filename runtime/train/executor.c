@@ -87,7 +87,7 @@ static void run_norm(void *argument)
 {
     const struct op_block *b = argument;
     const struct kernels *k = b->executor->parts.kernels;
-    k->norm_squared(&b->executor->scalars->norm_squared, b->from, b->op->bytes / dtype_size(k->dtype),
+    k->norm_squared(&b->executor->scalars->norm_squared, b->from, b->op->bytes / dtype_size(k->statistic),
                     b->op->beta, b->context.stream);
 }
 
@@ -149,7 +149,7 @@ static void run_average(void *argument)
     const struct executor *executor = b->executor;
     const struct kernels *k = executor->parts.kernels;
     k->average(b->to, b->from, executor->parts.plan->options.average_decay,
-               b->op->bytes / dtype_size(k->dtype), executor->scalars, b->context.stream);
+               b->op->bytes / dtype_size(k->statistic), executor->scalars, b->context.stream);
 }
 
 /* Adds all ranks' rows that fall into this rank's part of the group, table by table. */
@@ -180,7 +180,7 @@ static void run_cast(void *argument)
     const int64_t n = b->op->bytes / dtype_size(to);
     if (from == DTYPE_U8) /* units of a group that is held in few bits */
         stored_open(b->executor->parts.plan->groups[b->op->group].stored, b->from, n, b->to, to);
-    else if (to == k->dtype)
+    else if (to == k->statistic)
         k->widen(b->to, b->from, from, b->op->beta, n, b->context.stream);
     else
         k->cast(b->to, to, b->from, from, n, b->context.stream);
@@ -360,7 +360,7 @@ static int used_index(const struct schedule_op *op, int group)
 static int resolve_params(const struct executor_parts *parts, struct op_block *b, struct muster_error *err)
 {
     const struct plan *plan = parts->plan;
-    int size = dtype_size(plan->options.dtype);
+    const int weight = dtype_size(plan->options.value_dtype), gradient = dtype_size(plan->options.dtype);
     for (int i = 0; i < b->layer->param_count; i++) {
         int param = b->layer->param[i];
         const struct param_place *place = &plan->places[param];
@@ -369,9 +369,9 @@ static int resolve_params(const struct executor_parts *parts, struct op_block *b
             return error_set(err, MUSTER_E_STATE,
                              "the plan's operation for layer %s does not name the group of %s",
                              b->layer->name, parts->model->params[param].name);
-        b->weight[i] = executor_address(parts, b->op->weight[used], place->offset * size);
+        b->weight[i] = executor_address(parts, b->op->weight[used], place->offset * weight);
         if (b->op->kind == OP_BACKWARD && parts->model->params[param].trainable)
-            b->grad[i] = executor_address(parts, b->op->grad[used], place->offset * size);
+            b->grad[i] = executor_address(parts, b->op->grad[used], place->offset * gradient);
     }
     return 0;
 }

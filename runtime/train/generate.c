@@ -41,7 +41,7 @@ static int to_device(const struct generator *g, const void *to, const void *from
 
 static int64_t weight_bytes(const struct generator *g, int param)
 {
-    return param_elements(&g->model->params[param]) * dtype_size(g->kernels->dtype);
+    return param_elements(&g->model->params[param]) * dtype_size(g->kernels->statistic);
 }
 
 static int keep_weight(void *context, int param, const void *values, struct muster_error *err)
@@ -86,7 +86,7 @@ static int generate_check(const struct generator *g, const struct generate_optio
                           struct muster_error *err)
 {
     int64_t vocabulary = model_vocabulary(g->model);
-    if (!vocabulary || g->kernels->dtype != DTYPE_F32)
+    if (!vocabulary || g->kernels->value != DTYPE_F32)
         return error_set(err, MUSTER_E_UNSUPPORTED, "model %s cannot be sampled from", g->model->name);
     if (o->limit < 0 || o->limit > vocabulary)
         return error_set(err, MUSTER_E_INVALID,
@@ -195,6 +195,8 @@ int trainer_generate(struct trainer *trainer, struct generate_options *options, 
 {
     options->drawn = 0;
     struct generator g = {.trainer = trainer, .model = trainer->model, .kernels = trainer->kernels};
+    if (trainer->ops->host_memory && g.kernels->value != g.kernels->statistic)
+        g.kernels = kernels_cpu(~0u); /* whole parameters come in fp32 */
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
     bool draws = trainer->rank == 0;

@@ -238,7 +238,7 @@ static int check_moments(const struct trainer *trainer, struct muster_error *err
         return error_set(err, MUSTER_E_UNSUPPORTED,
                          "what products read is looked at by one rank, and there are %d: run one process",
                          trainer->world_size);
-    if (!trainer->ops->host_memory || trainer->kernels->dtype != DTYPE_F32)
+    if (!trainer->ops->host_memory || trainer->kernels->statistic != DTYPE_F32)
         return error_set(err, MUSTER_E_UNSUPPORTED,
                          "what products read is looked at on CPUs (training.device: cpu), not by %s",
                          trainer->kernels->name);

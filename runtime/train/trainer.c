@@ -47,11 +47,12 @@ static int prove_stages(const struct trainer *trainer, struct muster_error *err)
 static int make_plan(struct trainer *trainer, const struct trainer_options *options, struct muster_error *err)
 {
     struct plan_options wanted = options->plan;
-    if (wanted.dtype != DTYPE_F32 && wanted.dtype != trainer->kernels->dtype)
+    if (wanted.dtype != DTYPE_F32 && wanted.dtype != trainer->kernels->statistic)
         return error_set(err, MUSTER_E_UNSUPPORTED, "dtype %s: the kernels of this device (%s) compute in %s",
                          dtype_name(wanted.dtype), trainer->kernels->name,
-                         dtype_name(trainer->kernels->dtype));
-    wanted.dtype = trainer->kernels->dtype;
+                         dtype_name(trainer->kernels->statistic));
+    wanted.dtype = trainer->kernels->statistic;
+    wanted.value_dtype = trainer->kernels->value;
     trainer->scales = wanted.param_dtype == DTYPE_F16 || wanted.reduce_dtype == DTYPE_F16;
     wanted.check |= trainer->scales;
     wanted.kernels = trainer->kernels;
@@ -406,7 +407,7 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
     struct fingerprint *f = fingerprint; /* truncated texts are truncated identically every time */
     (void)snprintf(f->strategy, sizeof f->strategy, "%s", strategy_name(plan->strategy));
     (void)snprintf(f->kernels, sizeof f->kernels, "%s %s", trainer->kernels->name,
-                   dtype_name(trainer->kernels->dtype));
+                   dtype_name(trainer->kernels->value));
     (void)snprintf(f->dtypes, sizeof f->dtypes, "%s, reduced in %s%s%s", dtype_name(plan->param_dtype),
                    dtype_name(plan->reduce_dtype), compresses ? ", replicas exchange " : "",
                    compresses ? compression_name(plan->compression.kind) : "");

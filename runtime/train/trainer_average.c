@@ -20,7 +20,7 @@ static int move_rounded(const struct exchange *x, int64_t first, int64_t count, 
 {
     const struct trainer *trainer = x->trainer;
     const struct param_group *group = x->group;
-    const enum dtype dtype = trainer->plan.entries[group->param].dtype, real = trainer->kernels->dtype;
+    const enum dtype dtype = trainer->plan.entries[group->param].dtype, real = trainer->kernels->statistic;
     const int64_t at = (group->resident ? group->shard_start : 0) + first;
     trainer_round(dtype, x->other, real, count, x->rounded);
     return trainer_copy(trainer, executor_address(&trainer->parts, group->param, at * dtype_size(dtype)),
@@ -31,7 +31,7 @@ static int exchange_chunk(const struct exchange *x, int64_t first, int64_t count
 {
     const struct trainer *trainer = x->trainer;
     const struct param_group *group = x->group;
-    const int64_t size = dtype_size(trainer->kernels->dtype), bytes = count * size;
+    const int64_t size = dtype_size(trainer->kernels->statistic), bytes = count * size;
     const bool master = group->master >= 0;
     const int64_t start = !master && group->resident ? group->shard_start : 0;
     void *values =

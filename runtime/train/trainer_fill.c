@@ -30,7 +30,7 @@ void trainer_round(enum dtype dtype, const void *values, enum dtype from, int64_
 static int write_shard(struct trainer *trainer, int param, int entry, int64_t first, int64_t count,
                        const void *values, struct muster_error *err)
 {
-    const int64_t size = dtype_size(trainer->kernels->dtype);
+    const int64_t size = dtype_size(trainer->kernels->statistic);
     struct piece own = trainer_piece_of(trainer, param, false);
     int64_t begin = first > own.first ? first : own.first;
     int64_t end = first + count < own.first + own.count ? first + count : own.first + own.count;
@@ -48,7 +48,7 @@ static int write_values(struct trainer *trainer, int param, int64_t first, int64
                         uint16_t *rounded, struct muster_error *err)
 {
     const struct param_group *group = filled_group(trainer, param);
-    const enum dtype real = trainer->kernels->dtype, moved = trainer->plan.entries[group->param].dtype;
+    const enum dtype real = trainer->kernels->statistic, moved = trainer->plan.entries[group->param].dtype;
     struct piece held = trainer_piece_of(trainer, param, group->resident);
     const void *source = values;
     if (moved != real) {
@@ -73,7 +73,7 @@ static int fill_param(struct trainer *trainer, int param, trainer_param_source *
     for (int64_t done = 0; done < piece.count; done += FILL_CHUNK) {
         int64_t count = piece.count - done < FILL_CHUNK ? piece.count - done : FILL_CHUNK;
         const int given =
-            source(context, param, piece.first + done, count, trainer->kernels->dtype, values, err);
+            source(context, param, piece.first + done, count, trainer->kernels->statistic, values, err);
         if (given < 0)
             return -1;
         if (given > 0)
@@ -126,7 +126,7 @@ int trainer_set_param(struct trainer *trainer, int param, const void *values, st
         int64_t count = piece.count - done < FILL_CHUNK ? piece.count - done : FILL_CHUNK;
         int64_t first = piece.first + done;
         if (write_values(trainer, param, first, count,
-                         (const char *)values + first * dtype_size(trainer->kernels->dtype), rounded, e))
+                         (const char *)values + first * dtype_size(trainer->kernels->statistic), rounded, e))
             return trainer_break(trainer, e, "writing a parameter");
     }
     executor_forget(trainer->executor);

@@ -61,7 +61,7 @@ static int is_nonfinite(struct search *search, int param)
     if (group->grad < 0 || piece.count == 0)
         return 0;
     search->values =
-        executor_address(&trainer->parts, group->grad, piece.at * dtype_size(trainer->kernels->dtype));
+        executor_address(&trainer->parts, group->grad, piece.at * dtype_size(trainer->kernels->statistic));
     search->count = piece.count;
     if (ops->launch(compute, sum_squares, search) ||
         ops->copy(compute, &scalars, executor_address(&trainer->parts, trainer->plan.scalars, 0),

@@ -80,7 +80,7 @@ static int read_stored(struct trainer *trainer, const struct param_group *group,
                                      bytes, err))
         return -1;
     if (out)
-        stored_open(group->stored, units, group->padded, out, trainer->kernels->dtype);
+        stored_open(group->stored, units, group->padded, out, trainer->kernels->statistic);
     return 0;
 }
 
@@ -89,7 +89,7 @@ static int read_stored(struct trainer *trainer, const struct param_group *group,
 static int read_group(struct trainer *trainer, const struct param_group *group, int entry, bool whole,
                       void *out, struct muster_error *err)
 {
-    const enum dtype real = trainer->kernels->dtype, dtype = trainer->plan.entries[entry].dtype;
+    const enum dtype real = trainer->kernels->statistic, dtype = trainer->plan.entries[entry].dtype;
     int64_t bytes = group->padded * dtype_size(dtype);
     if (group->stored != STORED_PLAIN)
         return read_stored(trainer, group, whole, out, err);
@@ -120,7 +120,7 @@ static bool has_stages(const struct trainer *trainer)
 static int read_everywhere(struct trainer *trainer, const struct param_group *group, int entry, void *out,
                            struct muster_error *err)
 {
-    const int64_t bytes = group->padded * dtype_size(trainer->kernels->dtype);
+    const int64_t bytes = group->padded * dtype_size(trainer->kernels->statistic);
     if (group->local && read_group(trainer, group, entry, is_whole(group, entry), out, err))
         return -1;
     return trainer_share(trainer, plan_first_stage(group), out, bytes, err);
@@ -131,7 +131,7 @@ static int read_flat(struct trainer *trainer, int param, int entry, void *out, s
 {
     const struct param_place *place = &trainer->plan.places[param];
     const struct param_group *group = &trainer->plan.groups[place->group];
-    int size = dtype_size(trainer->kernels->dtype);
+    int size = dtype_size(trainer->kernels->statistic);
     int64_t bytes = param_elements(&trainer->model->params[param]) * size;
     const bool alone = is_whole(group, entry) && !has_stages(trainer); /* no other rank is needed */
     if (alone && !out)
@@ -184,7 +184,7 @@ int trainer_get_grad(struct trainer *trainer, int param, void *out, struct muste
     if (read_flat(trainer, param, group->grad, out, e))
         return trainer_break(trainer, e, "reading a gradient");
     if (out && trainer->stepped_scale > 0 && !group->statistic)
-        unscale(out, trainer->kernels->dtype, param_elements(&trainer->model->params[param]),
+        unscale(out, trainer->kernels->statistic, param_elements(&trainer->model->params[param]),
                 trainer->stepped_scale);
     return 0;
 }
@@ -195,7 +195,7 @@ static int visit_group(struct trainer *trainer, const struct param_group *group,
                        int (*visit)(void *context, int param, const void *values, struct muster_error *err),
                        void *context, struct muster_error *err)
 {
-    int size = dtype_size(trainer->kernels->dtype);
+    int size = dtype_size(trainer->kernels->statistic);
     for (int i = 0; i < group->param_count; i++) {
         int param = trainer->plan.group_params[group->first_param + i];
         if (visit(context, param, flat + trainer->plan.places[param].offset * size, err))
@@ -230,7 +230,7 @@ int trainer_each_param_of(struct trainer *trainer, enum trainer_params which,
     struct muster_error local = {0}, gathering = {0};
     struct muster_error *e = err ? err : &local;
     const struct plan *plan = &trainer->plan;
-    int64_t most = 0, size = dtype_size(trainer->kernels->dtype);
+    int64_t most = 0, size = dtype_size(trainer->kernels->statistic);
     int failed = 0;
     if (trainer_usable(trainer, e))
         return -1;

@@ -57,7 +57,7 @@ static int move_units(struct filling *f, bool out, struct muster_error *err)
 static void take_chunk(struct filling *f, int64_t at, int64_t count)
 {
     const int64_t unit = stored_unit(f->group->stored);
-    const bool wide = f->trainer->kernels->dtype == DTYPE_F64;
+    const bool wide = f->trainer->kernels->statistic == DTYPE_F64;
     for (int64_t i = 0; i < count; i++)
         f->values[at + i] = wide ? (float)f->chunk[i] : ((const float *)f->chunk)[i];
     for (int64_t u = at / unit; u <= (at + count - 1) / unit; u++)
@@ -73,7 +73,7 @@ static int fill_one(struct filling *f, int param, trainer_param_source *source, 
     for (int64_t done = 0; done < piece.count; done += STORED_CHUNK) {
         const int64_t count = piece.count - done < STORED_CHUNK ? piece.count - done : STORED_CHUNK;
         const int given =
-            source(context, param, piece.first + done, count, f->trainer->kernels->dtype, f->chunk, err);
+            source(context, param, piece.first + done, count, f->trainer->kernels->statistic, f->chunk, err);
         if (given < 0)
             return error_wrap(err, "%s", f->trainer->model->params[param].name);
         if (given)

@@ -61,7 +61,7 @@ struct pass {
 static void run_pass(void *context)
 {
     struct pass *p = context;
-    int64_t row = model_vocabulary(p->model) * dtype_size(p->d->kernels->dtype);
+    int64_t row = model_vocabulary(p->model) * dtype_size(p->d->kernels->value);
     const struct step_scalars none = {0};
     for (int t = 1; t <= p->d->T; t++)
         model_logits(p->model, p->d->kernels, (const void *const *)p->weights, p->d->tokens, &none,
@@ -72,7 +72,7 @@ static int keep(void *context, int param, const void *values, struct muster_erro
 {
     struct pass *p = context;
     size_t bytes =
-        (size_t)param_elements(&p->model->params[param]) * (size_t)dtype_size(p->d->kernels->dtype);
+        (size_t)param_elements(&p->model->params[param]) * (size_t)dtype_size(p->d->kernels->value);
     if (!(p->weights[param] = mem_calloc(bytes, 1)))
         return error_set(err, MUSTER_E_NOMEM, "no memory for the parameters");
     memcpy(p->weights[param], values, bytes);
@@ -82,7 +82,7 @@ static int keep(void *context, int param, const void *values, struct muster_erro
 static int write_logits(const struct dump *d, struct trainer *trainer, int rank, struct muster_error *err)
 {
     const struct model *model = trainer_model(trainer);
-    size_t bytes = (size_t)d->T * (size_t)model_vocabulary(model) * (size_t)dtype_size(d->kernels->dtype);
+    size_t bytes = (size_t)d->T * (size_t)model_vocabulary(model) * (size_t)dtype_size(d->kernels->value);
     struct pass p = {.d = d, .model = model};
     p.weights = mem_calloc((size_t)model->param_count, sizeof *p.weights);
     p.work = mem_calloc((size_t)model_logits_work(model, d->kernels, (struct shape){1, d->T}), 1);

@@ -37,7 +37,7 @@ static void record(struct run *run, const char *name, const void *values, int64_
     static double out[VALUES_MAX];
     if (count > VALUES_MAX)
         fail("a record is too long");
-    run->k->cast(out, DTYPE_F64, values, run->k->dtype, count, NULL);
+    run->k->cast(out, DTYPE_F64, values, run->k->value, count, NULL);
     if (fprintf(run->file, "%s/%s %s %lld\n", run->name, run->k->name, name, (long long)count) < 0 ||
         fwrite(out, sizeof out[0], (size_t)count, run->file) != (size_t)count)
         fail("the file cannot be written");
@@ -55,7 +55,7 @@ static void *draw(struct run *run, int index, const char *name, int64_t count)
         philox4x32_10(counter, key, word);
         values[i] = (double)(word[0] >> 8) * 0x1p-23 - 1.0;
     }
-    run->k->cast(run->buffer[index], run->k->dtype, values, DTYPE_F64, count, NULL);
+    run->k->cast(run->buffer[index], run->k->value, values, DTYPE_F64, count, NULL);
     if (name)
         record(run, name, run->buffer[index], count);
     return run->buffer[index];
@@ -149,7 +149,7 @@ static void dump_squared_error(struct run *run)
     const struct step_scalars s = {.inverse_tokens = 1.0 / COUNT};
     begin(run, "squared_error");
     void *in = draw(run, 0, "in", COUNT);
-    run->k->cast(targets, DTYPE_F32, draw(run, 1, "targets", COUNT), run->k->dtype, COUNT, NULL); /* exact */
+    run->k->cast(targets, DTYPE_F32, draw(run, 1, "targets", COUNT), run->k->value, COUNT, NULL); /* exact */
     run->k->squared_error(in, run->buffer[2], counted, targets, COUNT, 1, &s, NULL);
     record(run, "losses", run->buffer[2], COUNT);
     record(run, "din", in, COUNT);

@@ -212,7 +212,7 @@ static int each_param(struct trainer *trainer, const struct run *run, char *valu
         if (call(trainer, i, values, err))
             return -1;
         if (values)
-            values += param_elements(&run->model->params[i]) * dtype_size(run->kernels->dtype);
+            values += param_elements(&run->model->params[i]) * dtype_size(run->kernels->statistic);
     }
     return 0;
 }
@@ -293,7 +293,7 @@ static size_t logits_bytes(const struct run *run)
 {
     const struct settings *s = &run->s;
     return (size_t)(s->samples / s->ranks / s->micro_batches) * (size_t)classes_of(run->model) *
-           (size_t)dtype_size(run->kernels->dtype);
+           (size_t)dtype_size(run->kernels->statistic);
 }
 
 static int classify_first(struct trainer *trainer, struct run *run, int rank, char *memory,
@@ -480,9 +480,11 @@ static int choose_kernels(struct run *run, struct muster_error *err)
         run->kernels = chosen.ops->kernels(NULL);
         return 0;
     }
-    run->kernels = !strcmp(dtype, "f64")    ? kernels_ref_f64()
-                   : !strcmp(dtype, "bf16") ? kernels_cpu_by(KERNELS_BF16, err)
-                                            : kernels_cpu((unsigned)-1);
+    run->kernels = !strcmp(dtype, "f64")      ? kernels_ref_f64()
+                   : !strcmp(dtype, "bf16")   ? kernels_cpu_by(KERNELS_BF16, err)
+                   : !strcmp(dtype, "v-bf16") ? kernels_cpu_values(DTYPE_BF16)
+                   : !strcmp(dtype, "v-f16")  ? kernels_cpu_values(DTYPE_F16)
+                                              : kernels_cpu((unsigned)-1);
     return run->kernels ? 0 : -1;
 }
 
@@ -507,7 +509,7 @@ static int run_folder(const char *folder, struct muster_error *err)
     run.model = model;
     if (choose_kernels(&run, err))
         return -1;
-    size_t bytes = (size_t)model_values(model) * (size_t)dtype_size(run.kernels->dtype);
+    size_t bytes = (size_t)model_values(model) * (size_t)dtype_size(run.kernels->statistic);
     size_t steps = (size_t)s->steps;
     scope_free char *params = run.params = mem_calloc(bytes, 1), *grads = run.grads = mem_calloc(bytes, 1);
     scope_free double *losses = run.losses = mem_calloc(steps, sizeof *losses),

@@ -299,6 +299,24 @@ class Checkpoints(unittest.TestCase):
         for a, b in zip(alone, losses):
             self.assertAlmostEqual(float(a), float(b), delta=2e-4)
 
+    def test_values_of_16_bits_go_on_as_storage_and_the_other_way_round(self):
+        narrow, wide = ("training.dtype=bf16", "training.values=dtype"), ("training.dtype=bf16",)
+        text = self.run_whole(*narrow, ranks=2, steps=3, every=3)
+        self.assertIn("\nvalues: activations and parameters as layers read them are bf16", text)
+        text = self.run_whole(*wide, steps=5, every=1)
+        self.assertIn("resumed from step 3", text)
+        self.assertNotIn("\nvalues: ", text)
+        self.assertRegex(self.said(), "the numerics differ.*kernels ref-bf16 bf16, now cpu-")
+        text = self.run_whole(*narrow, steps=7, every=1)
+        self.assertIn("resumed from step 5", text)
+        losses = [float(loss) for loss in re.findall(r"loss ([\d.]+) ", text)]
+        self.assertEqual(len(losses), 2, text)
+        self.assertEqual(self.steps()[-1], 7)
+        again = self.run_whole(*narrow, "training.device=cpu", steps=7, every=1)
+        self.assertNotIn("loss ", again)  # nothing is left to do
+        run = self.start("training.values=dtype", "training.dtype=fp16", "training.device=cuda", steps=9, every=1)
+        self.assertNotEqual(run.wait(timeout=LIMIT), 0)
+
     def test_what_does_not_fit_is_named(self):
         self.run_whole(ranks=2, steps=10)
         kept = self.steps()

@@ -155,7 +155,12 @@ static int open_show(struct run *run, struct muster_error *err)
                "optimizer state are %s\n",
                precision_name(moves), precision_name(reduces), precision_name(DTYPE_F32));
     const char *library, *multiplies = muster_trainer_products(run->trainer, &library, &passed_over);
-    if (passed_over)
+    const char *values = muster_trainer_values(run->trainer);
+    if (strcmp(values, "fp32") != 0)
+        printf("values: activations and parameters as layers read them are %s, rounded at each store; sums, "
+               "statistics and losses are fp32; by plain loops, which are slow\n",
+               values);
+    else if (passed_over)
         printf("products: %s; bf16 is storage and traffic on this processor, as %s\n", multiplies,
                passed_over);
     else if (!strcmp(multiplies, "bf16"))

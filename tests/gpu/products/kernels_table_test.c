@@ -495,7 +495,7 @@ static void every_slot_is_filled(void **state)
 #include "kernels/operations.inc"
         assert_int_equal(tables[i]->abi, KERNELS_ABI);
         assert_int_equal(tables[i]->size, sizeof(struct kernels));
-        assert_int_equal(tables[i]->dtype, DTYPE_F32);
+        assert_int_equal(tables[i]->value, DTYPE_F32);
         assert_int_equal(kernels_row(tables[i], 50257) * sizeof(float) % 16, 0);
     }
     assert_string_equal(tables[0]->name, "cuda-f32");

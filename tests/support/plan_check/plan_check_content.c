@@ -504,7 +504,7 @@ static int follow(struct follower *f, const struct schedule_op *op)
     case OP_FORWARD:
         return follow_forward(f, op);
     case OP_BACKWARD:
-        f->model->layers[op->layer].ops->sizes(f->model->layers[op->layer].config, o->shape, o->dtype,
+        f->model->layers[op->layer].ops->sizes(f->model->layers[op->layer].config, o->shape, o->value_dtype,
                                                LAYER_TRAIN, o->kernels, &sizes);
         return follow_backward(f, op, sizes.saved > 0);
     case OP_COMM:

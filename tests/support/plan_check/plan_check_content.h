@@ -123,10 +123,10 @@ int follower_gather_parts(struct follower *f, const struct schedule_op *op);
 int follower_rows(struct follower *f, const struct schedule_op *op);
 int follower_check_rows(const struct follower *f, int group);
 
-/* Layers read a copy of the group's parameters, in their own dtype. */
+/* Layers read a copy of the group's parameters, in the type of values. */
 static inline bool opens(const struct follower *f, int group)
 {
-    return f->plan->options.param_dtype != f->plan->options.dtype ||
+    return f->plan->options.param_dtype != f->plan->options.value_dtype ||
            f->plan->groups[group].stored != STORED_PLAIN;
 }
 

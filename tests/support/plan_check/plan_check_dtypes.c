@@ -10,7 +10,7 @@ static int cast_weights(struct follower *f, const struct schedule_op *op)
     if (follower_expect(f, op->from, HOLDS_PARAM, op->group, -1) < 0)
         return -1;
     if (op->from_offset || op->to_offset || op->beta ||
-        op->bytes != group->padded * dtype_size(f->plan->options.dtype))
+        op->bytes != group->padded * dtype_size(f->plan->options.value_dtype))
         return WRONG(f, "op %d widens %lld bytes of group %d", f->op, (long long)op->bytes, op->group);
     follower_hold(f, op->to, HOLDS_WIDE, op->group, -1);
     f->content[op->to].parts = f->content[op->from].parts;
@@ -102,6 +102,15 @@ int follower_check_dtypes(const struct follower *f)
             break;
         case PLAN_ROW_INDEX:
             wanted = DTYPE_I32;
+            break;
+        case PLAN_OUT:
+        case PLAN_DOUT:
+        case PLAN_EDGE:
+        case PLAN_WIDE:
+        case PLAN_ROWS:
+        case PLAN_SAVED:
+        case PLAN_WORK:
+            wanted = o->value_dtype;
             break;
         case PLAN_BATCH:
         case PLAN_SCALARS:

@@ -107,7 +107,7 @@ int follower_copy_part(struct follower *f, const struct schedule_op *op)
     const bool index = f->plan->entries[op->to].kind == PLAN_ROW_INDEX;
     const struct layer_desc *layer = &f->model->layers[op->layer];
     const int64_t bytes =
-        part_elements(f, op->layer, index) * dtype_size(index ? DTYPE_I32 : f->plan->options.dtype);
+        part_elements(f, op->layer, index) * dtype_size(index ? DTYPE_I32 : f->plan->options.value_dtype);
     if (!layer->lookup || !follower_sends_rows(f, op->layer, op->micro))
         return WRONG(f, "op %d copies rows of layer %d, which exchanges none", f->op, op->layer);
     if (index ? follower_expect(f, op->from, HOLDS_BATCH, -1, op->micro) < 0
@@ -139,7 +139,7 @@ int follower_gather_parts(struct follower *f, const struct schedule_op *op)
                      op->layer);
     if (op->axis != axis(f) || op->comm.count != count || op->to_offset != 0 ||
         op->from_offset != own_offset(f, count * dtype_size(op->comm.dtype)) ||
-        op->comm.dtype != (index ? DTYPE_I32 : f->plan->options.dtype))
+        op->comm.dtype != (index ? DTYPE_I32 : f->plan->options.value_dtype))
         return WRONG(f, "op %d gathers %lld rows' elements over axis %s", f->op, (long long)op->comm.count,
                      axis_name(op->axis));
     f->content[op->to].parts = ALL_PARTS;

@@ -26,7 +26,7 @@ static void tables_are_complete(void **state)
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
         assert_int_equal(tables[i]->abi, KERNELS_ABI);
         assert_int_equal(tables[i]->size, sizeof(struct kernels));
-        assert_int_equal(tables[i]->dtype, i == 1 ? DTYPE_F64 : DTYPE_F32);
+        assert_int_equal(tables[i]->value, i == 1 ? DTYPE_F64 : DTYPE_F32);
         assert_int_equal(tables[i]->row_multiple, 1); /* plans of the CPU have no gaps */
         /* Everything after the head is function pointers. */
         for (size_t at = offsetof(struct kernels, linear_forward); at < offsetof(struct kernels, by);

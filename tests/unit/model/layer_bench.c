@@ -85,7 +85,7 @@ void bench_open(struct layer_bench *b, const struct model *model, int layer, str
     const struct layer_desc *desc = &model->layers[layer];
     *b = (struct layer_bench){
         .model = model, .layer = desc, .shape = shape, .kernels = kernels, .seed = seed, .tolerance = 3e-8};
-    assert_int_equal(kernels->dtype, DTYPE_F64);
+    assert_int_equal(kernels->value, DTYPE_F64);
     int64_t rows = (int64_t)shape.B * shape.T;
     for (int i = 0; i < desc->param_count; i++) {
         b->weights[i] = param_elements(&model->params[desc->param[i]]);

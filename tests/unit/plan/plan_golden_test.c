@@ -193,6 +193,17 @@ static void gpt_bf16(void **state)
     golden("gpt_bf16", gpt(), &options, 1, 2);
 }
 
+/* Layers read what was gathered: no wide parameters, and values of half the bytes. */
+static void gpt_bf16_values(void **state)
+{
+    (void)state;
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+    options.param_dtype = options.reduce_dtype = options.value_dtype = DTYPE_BF16;
+    options.kernels = kernels_ref_bf16();
+    options.micro_batches = 2;
+    golden("gpt_bf16_values", gpt(), &options, 1, 2);
+}
+
 static void gpt_bf16_hybrid(void **state)
 {
     (void)state;
@@ -260,9 +271,9 @@ int main(void)
         cmocka_unit_test(cnn_statistics),    cmocka_unit_test(gpt_shard_optim),
         cmocka_unit_test(gpt_shard_grad_op), cmocka_unit_test(gpt_hybrid),
         cmocka_unit_test(gpt_pipeline),      cmocka_unit_test(gpt_kept_whole),
-        cmocka_unit_test(gpt_bf16),          cmocka_unit_test(gpt_bf16_hybrid),
-        cmocka_unit_test(gpt_f16_no_shard),  cmocka_unit_test(gpt_topk),
-        cmocka_unit_test(gpt2_124m_summary),
+        cmocka_unit_test(gpt_bf16),          cmocka_unit_test(gpt_bf16_values),
+        cmocka_unit_test(gpt_bf16_hybrid),   cmocka_unit_test(gpt_f16_no_shard),
+        cmocka_unit_test(gpt_topk),          cmocka_unit_test(gpt2_124m_summary),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

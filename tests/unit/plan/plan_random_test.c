@@ -56,6 +56,9 @@ static void random_dtypes(uint64_t seed, struct plan_options *options)
     if (options->compression.kind == COMPRESSION_NONE)
         options->reduce_dtype = dtypes[plan_model_next(&own, 3)];
     options->check = plan_model_next(&own, 2) > 0;
+    uint64_t values = own; /* half of the plans whose parameters are of 16 bits compute in them */
+    if (options->param_dtype != DTYPE_F32 && plan_model_next(&values, 2))
+        options->value_dtype = options->param_dtype;
     if (plan_model_next(&own, 2)) /* none, some or all of the parameters */
         options->keep_whole_bytes = (int64_t)1 << plan_model_next(&own, 24);
     if (options->compression.kind != COMPRESSION_NONE) {
@@ -96,6 +99,8 @@ static void random_plans_are_right(void **state)
         options.grouped = i % 7 > 2; /* of plans with several stages alone */
         if (i % 6 == 1)
             plan_model_store(m, i % 12 == 1 ? STORED_PLAIN : STORED_INT8);
+        if (i % 6 == 1)
+            options.value_dtype = DTYPE_F32; /* units of few bits open to it */
         struct plan_world world;
         struct muster_error err = {0};
         if (plan_world_build(&m->model, &options, &world, &err) < 0) {

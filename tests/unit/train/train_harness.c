@@ -127,7 +127,7 @@ static int take_params(const struct training *run, struct trainer *trainer, cons
         if (trainer_get_param(trainer, i, at, err))
             return -1;
         if (at)
-            at += param_elements(&model->params[i]) * dtype_size(trainer_kernels(trainer)->dtype);
+            at += param_elements(&model->params[i]) * dtype_size(trainer_kernels(trainer)->statistic);
     }
     return 0;
 }
