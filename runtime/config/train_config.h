@@ -242,7 +242,7 @@ struct lr_schedule train_config_schedule(const struct train_config *config);
 /* Type of parameters in gathers and of gradients in reductions: DTYPE_F32, DTYPE_BF16 or DTYPE_F16. */
 enum dtype train_config_dtype(const struct train_config *config);
 enum dtype train_config_reduce_dtype(const struct train_config *config);
-enum dtype train_config_values(const struct train_config *config); /* of activations, on CPUs */
+enum dtype train_config_values(const struct train_config *config); /* type of activations */
 /* What ends the training early. */
 struct evaluation_rule train_config_evaluation(const struct train_config *config);
 /* What lowers the learning rate of schedule ReduceLROnPlateau. */

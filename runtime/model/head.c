@@ -24,7 +24,7 @@ struct head {
     char *uncapped; /* the logits divided by the cap, before tanh; NULL: no cap */
 };
 
-/* Of a chunk; the losses after them are aligned, as values of 16 bits need not be. */
+/* Bytes of a chunk; the losses after it are aligned, as values of 16 bits need not be. */
 static int64_t logits_bytes(const struct head *head)
 {
     const int64_t bytes = (int64_t)head->chunk * head->row * dtype_size(head->kernels->value);

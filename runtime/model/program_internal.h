@@ -18,7 +18,7 @@ static inline program_set program_bit(int value)
 struct program_value {
     int64_t width;
     bool sample;    /* a row for each sample, not for each position */
-    bool statistic; /* of the kernels' type of statistics, not of values */
+    bool statistic; /* its type is the kernels' statistic, not value */
     int source;     /* index into layer_desc.source; -1: formed by a step */
     int step;       /* step that forms it; -1 */
     int last_use;   /* last step that has it as an input; -1 */

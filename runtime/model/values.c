@@ -30,7 +30,7 @@ const struct operation operation_values = {
 struct errors {
     const struct kernels *kernels;
     int64_t count;               /* elements */
-    int64_t bytes, losses_bytes; /* of values and losses, so that the next array is aligned */
+    int64_t bytes, losses_bytes; /* sizes of values and losses, so that the next array is aligned */
     char *values, *losses;
     int32_t *counted;
 };

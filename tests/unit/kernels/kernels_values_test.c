@@ -20,7 +20,7 @@ struct array {
     bool narrow; /* values or weights */
 };
 
-static const struct kernels *table; /* of 16 bits */
+static const struct kernels *table; /* its values have 16 bits */
 static struct array arrays[ARRAYS];
 static int array_count, side;
 
@@ -294,7 +294,8 @@ static void every_operation_rounds_once(void **state)
             fail_msg("operation %s has values, and is not compared", operation_names[i]);
 }
 
-/* A value between two of 16 bits goes to the even one, and what float would round to that first does not. */
+/* A value between two of 16 bits goes to the even one, and a value that float alone would round to such a
+ * place does not. */
 static void ties_go_to_even_once(void **state)
 {
     (void)state;

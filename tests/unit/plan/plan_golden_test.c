@@ -193,7 +193,7 @@ static void gpt_bf16(void **state)
     golden("gpt_bf16", gpt(), &options, 1, 2);
 }
 
-/* Layers read what was gathered: no wide parameters, and values of half the bytes. */
+/* Layers read gathered parameters: no wide parameters, and values of half the bytes. */
 static void gpt_bf16_values(void **state)
 {
     (void)state;

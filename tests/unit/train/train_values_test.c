@@ -1,6 +1,6 @@
 /* train_values_test.c - training whose activations and weights are of 16 bits as layers read them
- * (training.values: dtype), by the reference: what the plan holds, that bits repeat, that worlds, stages and
- * recomputation agree as far as another split of a sum may move them, and the dynamic loss scale. */
+ * (training.values: dtype), by the reference: the buffers of the plan, that bits repeat, that worlds, stages
+ * and recomputation agree as far as another split of a sum may move them, and the dynamic loss scale. */
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>
@@ -178,7 +178,7 @@ static void other_types_are_refused(void **state)
 {
     (void)state;
     struct training run = values_of(DTYPE_BF16);
-    run.param_dtype = DTYPE_F32; /* what is gathered is what layers read */
+    run.param_dtype = DTYPE_F32; /* layers read gathered parameters as they are */
     assert_int_not_equal(training_run(&run), 0);
     run.param_dtype = DTYPE_F16;
     assert_int_not_equal(training_run(&run), 0);
