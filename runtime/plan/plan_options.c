@@ -131,7 +131,7 @@ bool plan_is_narrow(enum dtype dtype)
 }
 
 /* Layers read gathered parameters as they are, in the type of the kernels' values. */
-static int check_values(const struct model *model, const struct plan_options *o, struct muster_error *err)
+static int check_value_type(const struct model *model, const struct plan_options *o, struct muster_error *err)
 {
     const bool narrow = plan_is_narrow(o->value_dtype);
     const enum dtype value = narrow ? o->value_dtype : o->dtype;
@@ -162,7 +162,7 @@ static int check_dtypes(const struct model *model, const struct plan_options *o,
         if (!plan_is_narrow(moved[i]) && moved[i] != DTYPE_F32 && moved[i] != o->dtype)
             return error_set(err, MUSTER_E_UNSUPPORTED, "%s of dtype %s; use bf16, f16 or %s",
                              i ? "reductions" : "parameters", dtype_name(moved[i]), dtype_name(o->dtype));
-    return check_values(model, o, err);
+    return check_value_type(model, o, err);
 }
 
 static int check_compression(const struct plan_options *o, struct muster_error *err)

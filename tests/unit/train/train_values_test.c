@@ -162,7 +162,7 @@ static void the_plan_has_half_the_activations_and_no_wide_parameters(void **stat
     assert_int_equal(values.kind_bytes[PLAN_WIDE], 0);
     assert_int_equal(2 * values.kind_bytes[PLAN_OUT], storage.kind_bytes[PLAN_OUT]);
     assert_int_equal(2 * values.kind_bytes[PLAN_DOUT], storage.kind_bytes[PLAN_DOUT]);
-    /* Of what is saved only statistics stay as they are. */
+    /* Saved statistics stay as they are. */
     assert_true(2 * values.kind_bytes[PLAN_SAVED] > storage.kind_bytes[PLAN_SAVED] &&
                 3 * values.kind_bytes[PLAN_SAVED] < 2 * storage.kind_bytes[PLAN_SAVED]);
     static const enum plan_kind same[] = {PLAN_PARAM_SHARD, PLAN_MASTER,     PLAN_MOMENT1,
