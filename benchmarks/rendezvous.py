@@ -130,9 +130,36 @@ def show_crowds(build, sizes, rounds, hold):
             f"  {name}: {' '.join(f'{cost / 1e3:.0f}' for cost in costs.values())} us an agent; the largest world's is "
             f"{flat:.2f} of the middle one, bar {BAR_FLAT}: {verdict(flat <= BAR_FLAT)}"
         )
+    show_largest(build, rounds)
     for flags in ((), ("--secret",)):
         held = crowd(build, "ours", sizes[-1], *flags, "--hold", str(hold))["hold_cpu_ns"] / hold / 1e7
         print(f"  {sizes[-1]} agents held{' with a secret' if flags else ''}: the server takes {held:.1f}% of one processor")
+
+
+LARGEST, SMALL, SLOW = 16384, 1000, 25
+BAR_SERVER, BAR_MESSAGES = 1.25, 1.5
+
+
+def show_largest(build, rounds):
+    """The server's processor time an agent at 16,384 against that at 1,000, and a server that has a quarter of a processor."""
+    print(f"\n{LARGEST} agents: the server's processor time an agent, and the messages of a server held to {SLOW}% of a processor")
+    for name in PEERS:
+        _, *flags = KINDS[name]
+        found = {
+            agents: [crowd(build, "ours", agents, *flags) for _ in range(max(1, rounds // (5 if agents == LARGEST else 1)))]
+            for agents in (SMALL, LARGEST)
+        }
+        cost = {agents: statistics.median(sample["server_cpu_ns"] for sample in samples) / agents for agents, samples in found.items()}
+        slow = crowd(build, "ours", LARGEST, *flags, "--slow", str(SLOW))
+        ratio = cost[LARGEST] / cost[SMALL]
+        messages = slow["messages"] / statistics.median(sample["messages"] for sample in found[LARGEST])
+        RUN.add(f"{LARGEST:,} simulated agents{name.removeprefix('muster').replace('secret', 'with a secret')}: server's processor time an agent",
+                "us", cost[LARGEST] / 1e3, limit=(f"at {SMALL:,} agents", cost[SMALL] / 1e3))  # fmt: skip
+        print(
+            f"  {name:26}{cost[SMALL] / 1e3:8.1f} us at {SMALL}{cost[LARGEST] / 1e3:8.1f} us: {ratio:.2f}, bar {BAR_SERVER}: "
+            f"{verdict(ratio <= BAR_SERVER)}; slow: {slow['wall_ns'] / 1e9:.1f} s, {messages:.2f} of the messages, bar {BAR_MESSAGES}: "
+            f"{verdict(messages <= BAR_MESSAGES)}"
+        )
 
 
 # --- agents

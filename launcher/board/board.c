@@ -1,11 +1,11 @@
 /* board.c - see board.h. */
 #include "launcher/board/board.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "launcher/policy/goodput.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 
@@ -467,26 +467,13 @@ const struct board_rank *board_slowest(const struct board *board)
 
 double board_goodput(const struct board *board, int64_t now)
 {
-    double good = 0;
-    bool any = false;
+    struct goodput_round rounds[BOARD_ROUNDS];
     for (int i = 0; i < board->round_count; i++) {
         const struct board_round *round = &board->rounds[i];
-        const int64_t steps = round->last_step - round->first_step;
-        if (round->first_step < 0 || steps <= 0)
-            continue;
-        any = true;
-        const double took = (double)(round->last_step_at - round->first_step_at);
-        int64_t again = 0;
-        for (int j = i + 1; j < board->round_count; j++)
-            if (board->rounds[j].first_step >= 0) {
-                again = round->last_step - board->rounds[j].first_step + 1;
-                break;
-            }
-        again = again < 0 ? 0 : again > steps ? steps : again;
-        good += took * (double)(steps - again) / (double)steps;
+        rounds[i] = (struct goodput_round){round->first_step, round->last_step, round->first_step_at,
+                                           round->last_step_at};
     }
-    const double all = (double)(now - board->started_at);
-    return any && all > 0 ? board_within(good / all, 0, 1) : NAN;
+    return goodput_of(rounds, board->round_count, board->started_at, now);
 }
 
 int64_t board_recovery_ms(const struct board_round *round)

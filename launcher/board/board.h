@@ -194,8 +194,7 @@ struct board_block board_total(const struct board *board, int64_t now);
 /* How many blocks; 0: the nodes are shown one by one. */
 int board_blocks(const struct board *board, int64_t now, struct board_block blocks[BOARD_BLOCKS]);
 
-/* The share of the time since the start in which steps were made that did not have to be made again. NAN: no
- * steps were made. */
+/* launcher/policy/goodput.h, over the board's rounds. NAN: no steps were made. */
 double board_goodput(const struct board *board, int64_t now);
 /* From the failure to the first step after it; -1 where a part is not known. */
 int64_t board_recovery_ms(const struct board_round *round);

@@ -7,6 +7,7 @@
 #include "launcher/board/board_json.h"
 #include "launcher/board/board_report.h"
 #include "launcher/board/board_screen.h"
+#include "launcher/policy/goodput.h"
 #include "launcher/policy/heartbeat.h"
 #include "launcher/status/status_http.h"
 #include "proto/base/guard.h"
@@ -108,6 +109,10 @@ static void a_recovery_is_split(void **state)
     /* round 0: steps 1 to 50 in 5.9 s, of which 40 to 50 were made again; round 1: 40 to 140 in 9.4 s */
     const double kept = 5900.0 * 38 / 49 + 9400.0;
     assert_true(fabs(board_goodput(board, 21000) - kept / 20000) < 1e-9);
+    const struct goodput_round steps[] = {
+        {1, 50, 0, 0}, {-1, -1, 0, 0}, {41, 45, 0, 0}, {41, 60, 0, 0}, {61, 70, 0, 0}};
+    assert_int_equal(goodput_steps_again(steps, 5), 10 + 5); /* 41 to 45 twice, 46 to 50 once */
+    assert_int_equal(goodput_steps_again(steps, 1), 0);
     board_free(board);
 }
 

@@ -1,0 +1,162 @@
+"""Training under faults: time over the undisturbed run's, steps made again, goodput and final loss of muster with checkpoints, with memory
+copies and with replicas, of torchrun with torch.distributed.checkpoint, and of TorchFT.
+
+    python3 benchmarks/goodput.py --build BUILD_DIR [--models demo,124m] [--every 50,200,1000] [--steps N] [--modes muster,torchrun,TorchFT]
+
+Four nodes of one rank and a spare are network namespaces of this machine (goodput/README.md). One fault comes in every window of k steps:
+a worker, an agent, a node or the serving node is killed. All rows get the same faults at the same steps, and each is held against its own
+undisturbed run of as many steps. Goodput is the page's (launcher/policy/goodput.h). Needs root, for the namespaces."""
+
+import argparse
+import os
+import pathlib
+import sys
+import tempfile
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(SOURCE / "tests" / "e2e"), str(SOURCE / "benchmarks" / "goodput")]
+
+import faults  # noqa: E402
+import job  # noqa: E402
+import modes  # noqa: E402
+from harness import cluster  # noqa: E402
+from support import results, torch_peer  # noqa: E402
+
+RUN = results.Run("goodput")
+STEPS = {"demo": 2000, "124m": 400}
+BAR_GOODPUT, BAR_TORCHRUN = 0.97, 5
+PROSE = "/usr/share/games/fortunes"
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=str(SOURCE / "build"))
+    parser.add_argument("--models", default="demo,124m", help="demo, 124m, or both; %(default)s")
+    parser.add_argument("--every", default="50,200,1000", help="steps between two faults; %(default)s")
+    parser.add_argument("--steps", type=int, help=f"of every run; {STEPS['demo']} of the demo model, {STEPS['124m']} of the other")
+    parser.add_argument("--modes", default="", help="only rows whose name begins with one of these words")
+    parser.add_argument("--text", default=PROSE, help="a file or folder of text; %(default)s")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=900, help="seconds of one run")
+    torch_peer.add_argument(parser)
+    results.add_argument(parser)
+    return parser.parse_args()
+
+
+class Bench:
+    working = 4
+
+    def __init__(self, options, folder):
+        self.options, self.build, self.folder, self.port = options, pathlib.Path(options.build).resolve(), folder, 29600
+        self.torch, self.text = torch_peer.version(options.torch_python), pathlib.Path(options.text)
+        self.empty = folder / "empty.yaml"
+        self.empty.write_text("training: {}\n")
+        self.cluster = cluster.Cluster(self.working + 1, folder)
+        self.name_nodes()
+        self.runs = 0
+
+    def name_nodes(self):
+        """torch asks for names of addresses, and waits long for an unknown name."""
+        names = "".join(f"{node.address} {node.name}\n" for node in self.cluster.nodes)
+        for node in self.cluster.nodes:
+            node.pod.hosts.write_text("127.0.0.1 localhost\n" + names)
+
+    def run(self, mode, steps, plan):
+        self.runs += 1
+        folder = self.folder / f"run{self.runs}"
+        folder.mkdir()
+        result = job.Run(self, mode, steps, folder).go(plan, self.options.limit)
+        if result.said:
+            print(f"    {mode.name}: step {result.steps} of {steps} after {result.seconds:.0f} s; the agents said:\n{result.said}")
+        return result
+
+
+def show(label, result, base, steps):
+    if result.steps < steps:
+        print(f"  {label:44}not finished: step {result.steps} of {steps} in {result.seconds:.0f} s, {len(result.faults)} faults")
+        return
+    print(
+        f"  {label:44}{result.seconds:9.1f} s{result.seconds / base.seconds:8.2f}{result.seconds - base.seconds:9.1f} s{result.again:7}"
+        f"{result.goodput:10.3f}{result.loss:9.4f}   {', '.join(f'{step} {kind}' for step, kind, _ in result.faults)}"
+    )
+
+
+def measure(bench, model, every_list, steps):
+    bench.model = modes.MODELS[model]
+    wanted = bench.options.modes.split(",")
+    rows, found = [], {}
+    for mode in modes.MODES:
+        if not any(mode.name.startswith(word) for word in wanted):
+            continue
+        missing = mode.absent(bench)
+        if missing:
+            print(f"  {mode.name:44}absent: {missing}")
+        else:
+            rows.append(mode)
+    print(f"  {'':44}{'time':>11}{'times':>8}{'lost':>11}{'again':>7}{'goodput':>10}{'loss':>9}   faults")
+    for mode in rows:
+        base = bench.run(mode, steps, [])
+        show(f"{mode.name}, undisturbed", base, base, steps)
+        if base.steps < steps:
+            continue
+        for every in every_list:
+            plan = faults.schedule(steps, every, bench.options.seed)
+            if not plan:
+                continue
+            result = bench.run(mode, steps, plan)
+            show(f"{mode.name}, one in {every}", result, base, steps)
+            found[mode.name, every] = (mode, base, result)
+    return found
+
+
+def record(model, found, every_list, steps):
+    """A figure a row and rate of faults: seconds lost to the faults, against the peers' of the same faults."""
+    title = {"demo": "demo GPT", "124m": "GPT-2 124M"}[model]
+    for every in every_list:
+        theirs = {}
+        for (_, of), (mode, base, result) in found.items():
+            if of == every and mode.peer:
+                theirs[mode.peer] = result.seconds - base.seconds if result.steps >= steps else None
+        for (name, of), (mode, base, result) in found.items():
+            if of != every or mode.peer or result.steps < steps:
+                continue
+            lost = result.seconds - base.seconds
+            note = (
+                f"{len(result.faults)} faults in {steps} steps; {result.again} steps again; goodput {result.goodput:.3f}; "
+                f"{result.seconds / base.seconds:.3f} of the undisturbed time; loss {result.loss:.4f}, undisturbed {base.loss:.4f}"
+            )
+            figure = f"{title}, a fault in {every} steps, {name.removeprefix('muster, ')}: time lost"
+            RUN.add(figure, "s", lost, theirs, note=note)
+            share = base.seconds / result.seconds
+            print(f"  {name}, one in {every}: {share:.3f} of the undisturbed speed; bar {BAR_GOODPUT} at 200: {reached(share >= BAR_GOODPUT)}")
+            if theirs.get("torchrun") and lost > 0:
+                times = theirs["torchrun"] / lost
+                print(f"    {times:.1f} times less time lost than torchrun; bar {BAR_TORCHRUN}: {reached(times >= BAR_TORCHRUN)}")
+
+
+def reached(is_it):
+    return "reached" if is_it else "NOT reached"
+
+
+def main():
+    options = arguments()
+    why = cluster.why_not()
+    if why:
+        sys.exit(f"goodput.py: {why}")
+    every_list = [int(number) for number in options.every.split(",")]
+    with tempfile.TemporaryDirectory(prefix="muster-goodput-") as scratch:
+        folder = pathlib.Path(scratch)
+        os.environ["XDG_RUNTIME_DIR"] = str(folder)
+        bench = Bench(options, folder)
+        try:
+            for model in options.models.split(","):
+                steps = options.steps or STEPS[model]
+                print(f"\n{model}: {steps} steps on {bench.working} nodes and a spare; times: of the undisturbed run", flush=True)
+                record(model, measure(bench, model, every_list, steps), every_list, steps)
+        finally:
+            bench.cluster.close()
+    RUN.write(options)
+
+
+if __name__ == "__main__":
+    main()

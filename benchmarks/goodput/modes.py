@@ -1,0 +1,138 @@
+"""The rows of goodput.py: how each launcher is started, and what of this tree or of a peer a row needs."""
+
+import pathlib
+import subprocess
+
+import torchft_peer
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+SAVE_EVERY = 20
+COPY_EVERY = 5
+
+# steps of the whole batch, sequences a rank, positions
+MODELS = {
+    "demo": dict(layers=4, channels=128, heads=4, vocabulary=256, batch=16, positions=64),
+    "124m": dict(layers=12, channels=768, heads=12, vocabulary=50257, batch=8, positions=64),
+}
+
+
+def endpoint_serves(run, workers):
+    return run.nodes[0] if run.agents.get(0) and run.agents[0].runs() else None
+
+
+def rank_0_serves(run, workers):
+    """muster's server hosts rank 0, wherever it is."""
+    from harness import cluster
+
+    for node, pids in workers.items():
+        if any(cluster.environment_of(pid).get("RANK") == "0" for pid in pids.values()):
+            return node
+    return None
+
+
+class Mode:
+    """A row. `absent(bench)` names a missing part of it; "" where it can run."""
+
+    name = peer = ""
+    spare_waits = True  # the fifth node's agent is started with the others
+    serving = staticmethod(endpoint_serves)
+
+    def absent(self, bench):
+        return ""
+
+    def prepare(self, run):
+        pass
+
+    def end(self, run):
+        pass
+
+
+class Muster(Mode):
+    """muster run with muster-train, elastic, so that the fifth node is a spare."""
+
+    serving = staticmethod(rank_0_serves)
+
+    def __init__(self, name, strategy, *settings, needs=()):
+        self.name, self.strategy, self.settings, self.needs = name, strategy, settings, needs
+
+    def absent(self, bench):
+        known = subprocess.run([str(bench.build / "bin" / "muster-train"), "--settings"], capture_output=True, text=True, check=True).stdout
+        missing = [key for key in self.needs if f"`{key}`" not in known]
+        return f"muster-train has no {', '.join(missing)}" if missing else ""
+
+    def command(self, run, number):
+        model = run.bench.model
+        settings = [
+            f"training.steps={run.steps}", f"training.micro_batch={model['batch'] // run.bench.working}", f"training.global_batch={model['batch']}",
+            f"training.sequence_length={model['positions']}", f"training.strategy={self.strategy}", "training.learning_rate=1e-3",
+            "training.warmup_steps=20", "training.threads=1", f"training.checkpoint_dir={run.folder / 'checkpoints'}",
+            "training.checkpoint_keep=2", "training.output=", "model.architecture=gpt2", f"model.layers={model['layers']}",
+            f"model.channels={model['channels']}", f"model.heads={model['heads']}", f"model.vocabulary={model['vocabulary']}",
+            f"data.path={run.bench.text}", "data.tokenizer=bytes", "logging.sample_length=0", f"logging.json={run.log.path}", *self.settings,
+        ]  # fmt: skip
+        return [
+            str(run.bench.build / "bin" / "muster"), "run", f"--nnodes={run.bench.working}:{run.bench.working}", "--nproc-per-node=1",
+            "--max-restarts=10000", "--rdzv-backend=c10d", f"--rdzv-endpoint={run.nodes[0].address}:{run.port}",
+            f"--local-addr={run.nodes[number].address}", "--termination-log=", "--", str(run.bench.build / "bin" / "muster-train"),
+            str(run.bench.empty), *[word for setting in settings for word in ("--set", setting)],
+        ], {"OMP_NUM_THREADS": "1"}  # fmt: skip
+
+
+class Torch(Mode):
+    """torchrun with fully_shard and torch.distributed.checkpoint. An agent that waits for a place makes the others restart their workers
+    again and again, so the spare's is started when a node is lost. Its own store is not shared with the workers: there the addresses of
+    the round before stay, and no round after a failure connects."""
+
+    spare_waits = False
+
+    name, peer = "torchrun, torch.distributed.checkpoint", "torchrun"
+
+    def absent(self, bench):
+        return "" if bench.torch else f"{bench.options.torch_python} has no torch"
+
+    def command(self, run, number):
+        return [
+            run.bench.options.torch_python, "-m", "torch.distributed.run", f"--nnodes={run.bench.working}", "--nproc-per-node=1",
+            "--max-restarts=10000", "--rdzv-backend=c10d", "--rdzv-id=goodput", f"--rdzv-endpoint={run.nodes[0].address}:{run.port}",
+            f"--local-addr={run.nodes[number].address}", f"--rdzv-conf=is_host={int(number == 0)},join_timeout=600",
+            str(SOURCE / "benchmarks" / "goodput" / "gpt_torch.py"), *worker_arguments(run),
+        ], {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}  # fmt: skip
+
+
+def worker_arguments(run):
+    model = run.bench.model
+    return [
+        str(run.steps), *(str(model[key]) for key in ("layers", "channels", "heads", "vocabulary", "batch", "positions")),
+        str(run.bench.text), str(run.log.path), str(run.folder / "checkpoints"), str(SAVE_EVERY),
+    ]  # fmt: skip
+
+
+class TorchFT(Mode):
+    """TorchFT: a replica a node, the fifth a spare; the lighthouse is on the first node."""
+
+    name, peer = "TorchFT, replicas", "TorchFT"
+    lighthouse = None
+
+    def absent(self, bench):
+        return f"no torch in {bench.options.torch_python}" if not bench.torch else torchft_peer.install(bench.options.torch_python)
+
+    def command(self, run, number):
+        program = [str(SOURCE / "benchmarks" / "goodput" / "gpt_torchft.py"), str(number), str(run.bench.working), *worker_arguments(run)]
+        address = run.nodes[0].address
+        return [run.bench.options.torch_python, *program], {
+            "OMP_NUM_THREADS": "1", "PYTHONPATH": str(torchft_peer.HOME), "TORCHFT_LIGHTHOUSE": f"http://{address}:{run.port}",
+            "LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": run.nodes[number].address, "MASTER_PORT": str(run.port + 1),
+            "LIGHTHOUSE_PORT": str(run.port) if number == 0 else "0",
+        }  # fmt: skip
+
+
+MODES = (
+    Muster(f"muster, checkpoints every {SAVE_EVERY} steps", "FULL_SHARD", f"training.checkpoint_every={SAVE_EVERY}"),
+    Muster(
+        f"muster, memory copies every {COPY_EVERY} steps", "FULL_SHARD", "training.checkpoint_every=200",
+        f"training.memory_copies={COPY_EVERY}", needs=("training.memory_copies",),
+    ),  # fmt: skip
+    Muster("muster, replicas", "NO_SHARD", "training.checkpoint_every=200", needs=("training.memory_copies",)),
+    Torch(),
+    TorchFT(),
+)
