@@ -2,12 +2,14 @@
 #include "runtime/cuda/comm_nccl.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/check.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "proto/base/text.h"
 #include "runtime/comm/comm_reduce.h"
 #include "runtime/cuda/comm_nccl_internal.h"
 #include "runtime/world/agree.h"
@@ -135,6 +137,24 @@ static int share_id(struct nccl_comm *comm, ncclUniqueId *id, struct muster_erro
     return comm_board_put(&comm->board, "id", id, sizeof *id, err);
 }
 
+/* Blocks of NCCL's kernels at most, each on a multiprocessor of its own; products are planned for the others.
+ * NCCL's variables come first. No GPU has shown the number. */
+enum { NCCL_BLOCKS = 16 };
+
+static int64_t nccl_variable(const char *name)
+{
+    const char *text = getenv(name);
+    int64_t value = 0;
+    return text && text_int64(text, &value) && value > 0 ? value : 0;
+}
+
+static int blocks_of_nccl(bool *by_variable)
+{
+    const int64_t most = nccl_variable("NCCL_MAX_CTAS"), least = nccl_variable("NCCL_MIN_CTAS");
+    *by_variable = most || least;
+    return (int)(most ? most : least > NCCL_BLOCKS ? least : NCCL_BLOCKS);
+}
+
 /* Parts take the buffers and channels of the communicator that they are split from: all operations of a
  * family run one after another. NCCL leaves multiprocessors to products where bandwidth allows it; its own
  * variables (NCCL_CTA_POLICY, NCCL_MAX_CTAS) come first. A library older than a field does not read it. */
@@ -144,6 +164,10 @@ static ncclConfig_t config_of(const struct nccl_family *family, bool part)
     config.blocking = part && family->blocking;
     config.splitShare = family->by_schedule;
     config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+    bool by_variable;
+    const int blocks = blocks_of_nccl(&by_variable);
+    if (!by_variable)
+        config.maxCTAs = blocks;
     return config;
 }
 
@@ -248,8 +272,12 @@ static struct comm *nccl_create(const struct comm_options *options, struct muste
     struct nccl_comm *made = nccl_prepare(options, &id, &error);
     GUARD(guard_comm) struct comm *comm = made ? &made->comm : NULL;
     const bool met = !agree_to_meet(options, made != NULL, &error);
-    if (made && met && !nccl_watch_connect(made->family, options, &error) && !make_first(made, id, &error))
+    if (made && met && !nccl_watch_connect(made->family, options, &error) && !make_first(made, id, &error)) {
+        bool by_variable;
+        if (options->size > 1 && options->device_ops->leave)
+            options->device_ops->leave(options->device, blocks_of_nccl(&by_variable));
         return take_pointer(&comm);
+    }
     (void)error_wrap(&error, "comm %s, rank %d", options->key ? options->key : "alone", options->rank);
     if (made)
         nccl_family_fail(made->family, &error);

@@ -31,6 +31,8 @@ struct cuda_stream_handle {
     /* Before an operation is enqueued: its name, a text that stays, for errors that come later than their
      * cause. */
     void (*note)(const struct cuda_stream_handle *handle, const char *operation);
+    /* How many multiprocessors a product may count on; 0, or NULL: all of them. */
+    int (*multiprocessors)(const struct cuda_stream_handle *handle);
 };
 
 #ifdef __cplusplus

@@ -148,6 +148,11 @@ static void cuda_sync_errors(struct device *device, bool on)
     device->sync_errors = on;
 }
 
+static void cuda_leave(struct device *device, int multiprocessors)
+{
+    atomic_store(&device->left, multiprocessors);
+}
+
 static int cuda_tf32(struct device *device, struct muster_error *err)
 {
     const struct cudaDeviceProp *p = &device->properties;
@@ -178,6 +183,7 @@ const struct device_ops *device_cuda(void)
         .kernels = cuda_kernels,
         .memory_available = cuda_memory_available,
         .memory_kept = cuda_memory_kept,
+        .leave = cuda_leave,
         .sync_errors = cuda_sync_errors,
         .tf32 = cuda_tf32,
         .arena_create = cuda_arena_create,

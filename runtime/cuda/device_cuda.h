@@ -83,6 +83,7 @@ struct device {
     int index; /* CUDA's number */
     struct cudaDeviceProp properties;
     bool sync_errors, tf32;
+    _Atomic(int) left;                   /* multiprocessors that products leave to comms */
     int priority_compute, priority_comm; /* a lower number goes first */
     pthread_mutex_t listing;             /* lock of the list of streams, against their ends */
     _Atomic(bool)

@@ -70,6 +70,14 @@ static void note_operation(const struct cuda_stream_handle *handle, const char *
     cuda_stream_note((struct device_stream *)(uintptr_t)handle, operation); /* its first member */
 }
 
+/* At least half of them stay, whatever the comms take: of a small GPU little would be left. */
+static int multiprocessors_left(const struct cuda_stream_handle *handle)
+{
+    const int all = handle->device->properties.multiProcessorCount;
+    const int left = atomic_load(&handle->device->left);
+    return !left ? 0 : all - left > all / 2 ? all - left : all / 2;
+}
+
 struct device_stream *cuda_stream_create(struct device *device, const char *name, bool compute,
                                          struct muster_error *err)
 {
@@ -83,8 +91,10 @@ struct device_stream *cuda_stream_create(struct device *device, const char *name
     stream->device = device;
     stream->compute = compute;
     (void)snprintf(stream->name, sizeof stream->name, "%.15s", name); /* a longer one is cut */
-    stream->handle =
-        (struct cuda_stream_handle){.device = device, .fail = cuda_device_fail, .note = note_operation};
+    stream->handle = (struct cuda_stream_handle){.device = device,
+                                                 .fail = cuda_device_fail,
+                                                 .note = note_operation,
+                                                 .multiprocessors = multiprocessors_left};
     (void)pthread_mutex_init(&stream->marking, NULL); /* cannot fail without attributes */
     if (!replace_stream(device, NULL, stream)) {
         (void)error_set(err, MUSTER_E_LIMIT, "stream %s: a device has at most %d streams", name,

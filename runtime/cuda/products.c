@@ -130,6 +130,8 @@ static int multiply(const struct product *p, const struct cuda_stream_handle *ha
                                         .transposed_a = p->transposed_a,
                                         .transposed_b = p->transposed_b,
                                         .epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT,
+                                        .multiprocessors =
+                                            handle->multiprocessors ? handle->multiprocessors(handle) : 0,
                                         .alignment = alignment_class(p)};
     if (!products)
         return -1;

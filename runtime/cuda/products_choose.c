@@ -50,6 +50,10 @@ static int plan_describe(struct cuda_products *products, struct product_plan *pl
     CUBLASLT_CHECK(
         "cublasLtMatmulDescSetAttribute",
         calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+    if (s->multiprocessors)
+        CUBLASLT_CHECK("cublasLtMatmulDescSetAttribute",
+                       calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
+                                       &s->multiprocessors, sizeof s->multiprocessors));
     if (s->epilogue == CUBLASLT_EPILOGUE_BIAS)
         CUBLASLT_CHECK(
             "cublasLtMatmulDescSetAttribute",

@@ -12,6 +12,7 @@ struct product_shape {
     int32_t row_b, row_d;               /* leading dimensions of B and D; A's rows touch each other */
     int32_t transposed_a, transposed_b; /* not 0: A is stored (k,m), B (n,k) */
     uint32_t epilogue;                  /* cublasLtEpilogue_t */
+    int32_t multiprocessors;            /* that the product may count on; 0: all */
     int32_t alignment;                  /* common alignment of A, B and D, bytes; it has only a few classes */
 };
 

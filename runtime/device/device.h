@@ -18,7 +18,7 @@
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
 
-enum { DEVICE_ABI = 5 };
+enum { DEVICE_ABI = 6 };
 enum { DEVICE_UNDER_WAY = 320 }; /* bytes of a text */
 
 /* Memory classes. COMM memory can be read by the other ranks of the node (a memfd on CPUs, registered memory
@@ -68,6 +68,9 @@ struct device_ops {
     /* Of these, an allowance for memory that the device's libraries take after the arenas; with a comm of the
      * device's own if `comm`. NULL: none. device NULL: of any. */
     int64_t (*memory_kept)(struct device *device, bool comm);
+    /* A comm's kernels take up to so many multiprocessors next to the compute stream: products that are met
+     * for the first time from now on leave them. NULL: products and comms share nothing. */
+    void (*leave)(struct device *device, int multiprocessors);
     /* NULL where errors are exact anyway. on: every operation is waited for, so that an asynchronous error
      * names the operation that caused it; much slower. Before the first stream is made. */
     void (*sync_errors)(struct device *device, bool on);

@@ -7,6 +7,8 @@
  * the factors or f32), the epilogues of bias, gelu and bias gradient. Not supported: batches, other orders,
  * scales, integers.
  *
+ * Reports "product_multiprocessors_high_water" (fake_cudart.h): the most that a product was planned for.
+ *
  * FAKE_CUBLASLT_COMPUTE=fp32|tf32: a product of f32 that asks for the other compute type is refused.
  *
  * Every function asks fake_refuse (fake_cudart.h) first. A product runs in stream order by
@@ -44,6 +46,7 @@ struct lt_descriptor {
     int32_t compute, scale;
     int32_t transposed_a, transposed_b; /* cublasOperation_t */
     uint32_t epilogue;
+    int32_t multiprocessors;     /* 0: all */
     int32_t bias_type, aux_type; /* -1: as D */
     const void *bias;
     void *aux;

@@ -176,8 +176,9 @@ uint64_t lt_product_key(const struct lt_product *p)
     const struct lt_layout *layouts[] = {&p->a, &p->b, &p->d};
     const struct lt_descriptor *d = &p->descriptor;
     uint64_t key = UINT64_C(14695981039346656037);
-    const uint64_t values[] = {(uint64_t)d->compute,      (uint64_t)d->scale, (uint64_t)d->transposed_a,
-                               (uint64_t)d->transposed_b, d->epilogue,        (uint64_t)d->aux_leading};
+    const uint64_t values[] = {(uint64_t)d->compute,        (uint64_t)d->scale, (uint64_t)d->transposed_a,
+                               (uint64_t)d->transposed_b,   d->epilogue,        (uint64_t)d->aux_leading,
+                               (uint64_t)d->multiprocessors};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
         key = key_add(key, values[i]);
     for (int i = 0; i < 3; i++) {

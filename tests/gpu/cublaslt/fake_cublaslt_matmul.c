@@ -71,6 +71,8 @@ static cublasStatus_t check_algorithm(const struct lt_work *w, const struct lt_a
         LT_INVALID("no algorithm");
     if (algorithm->key != lt_product_key(&w->product))
         LT_INVALID("the algorithm was chosen for another product");
+    if (d->multiprocessors < 0 || d->multiprocessors > FAKE_MULTIPROCESSORS)
+        LT_INVALID("a product for %d multiprocessors of %d", d->multiprocessors, (int)FAKE_MULTIPROCESSORS);
     for (int i = 0; i < 4; i++)
         if (lt_alignment_of(pointers[i]) < algorithm->alignment[i])
             LT_INVALID("%c at %p is aligned to %u bytes, and the algorithm was promised %u", "ABCD"[i],
@@ -96,6 +98,13 @@ static double scalar_of(const void *value, int32_t type)
 /* Products with a size that is no multiple of 8, for which the library's fast kernels are not made. */
 static _Atomic(int) odd;
 
+static _Atomic(int) multiprocessors; /* the most that a product so far was planned for */
+
+static int most_multiprocessors(void)
+{
+    return multiprocessors;
+}
+
 static int odd_products(void)
 {
     return odd;
@@ -104,6 +113,7 @@ static int odd_products(void)
 __attribute__((constructor)) static void report_odd(void)
 {
     fake_cudart_reports("odd_products", odd_products);
+    fake_cudart_reports("product_multiprocessors_high_water", most_multiprocessors);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t descriptor, const void *alpha,
@@ -135,6 +145,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return status;
     work.workspace_bytes = ((const struct lt_algorithm *)algorithm)->workspace;
     odd += work.product.m % 8 || work.product.n % 8 || work.product.k % 8;
+    const int planned = work.product.descriptor.multiprocessors ? work.product.descriptor.multiprocessors
+                                                                : FAKE_MULTIPROCESSORS;
+    multiprocessors = planned > multiprocessors ? planned : multiprocessors;
     struct lt_work *kept = malloc(sizeof *kept);
     if (!kept)
         abort();

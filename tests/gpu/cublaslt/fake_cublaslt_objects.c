@@ -182,6 +182,7 @@ static const struct lt_field descriptor_fields[] = {
     LT_FIELD(struct lt_descriptor, CUBLASLT_MATMUL_DESC_TRANSA, transposed_a),
     LT_FIELD(struct lt_descriptor, CUBLASLT_MATMUL_DESC_TRANSB, transposed_b),
     LT_FIELD(struct lt_descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue),
+    LT_FIELD(struct lt_descriptor, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, multiprocessors),
     LT_FIELD(struct lt_descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias),
     LT_FIELD(struct lt_descriptor, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, bias_type),
     LT_FIELD(struct lt_descriptor, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux),

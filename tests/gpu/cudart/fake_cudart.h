@@ -44,6 +44,8 @@ extern "C" {
 cudaError_t fake_cudart_enqueue(cudaStream_t stream, const char *what, void (*run)(void *argument),
                                 void *argument, void (*dispose)(void *argument));
 
+enum { FAKE_MULTIPROCESSORS = 132 }; /* of every device */
+
 /* Remembers the error for cudaGetLastError and returns it. */
 cudaError_t fake_cudart_fail(cudaError_t error);
 

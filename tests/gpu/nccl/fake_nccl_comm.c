@@ -43,9 +43,30 @@ FAKE_EXPORT int fake_nccl_early_uses(void)
     return early_uses;
 }
 
+/* Blocks that the kernels of a communicator of several ranks may have; the library's own limit without a
+ * config. */
+enum { FAKE_BLOCKS = 64 };
+static _Atomic(int) blocks;
+
+static int most_blocks(void)
+{
+    return blocks;
+}
+
+static void note_blocks(const ncclConfig_t *config, int size)
+{
+    const char *variable = getenv("NCCL_MAX_CTAS");
+    const int given = variable                                             ? atoi(variable)
+                      : config && config->maxCTAs != NCCL_CONFIG_UNDEF_INT ? config->maxCTAs
+                                                                           : FAKE_BLOCKS;
+    if (size > 1 && given > blocks)
+        blocks = given;
+}
+
 __attribute__((constructor)) static void report_living(void)
 {
     fake_cudart_reports("leaked_communicators", fake_nccl_living);
+    fake_cudart_reports("communicator_blocks_high_water", most_blocks);
     fake_cudart_reports("dead_communicator_uses", fake_nccl_dead_uses);
 }
 
@@ -243,6 +264,11 @@ static ncclResult_t check_config(const ncclConfig_t *config)
     if (config && (config->magic != 0xcafebeef || config->size < 3 * sizeof(int)))
         return fake_refuse_call(NULL, ncclInvalidArgument,
                                 "the config does not begin as NCCL_CONFIG_INITIALIZER");
+    if (config && config->maxCTAs != NCCL_CONFIG_UNDEF_INT &&
+        (config->maxCTAs < 1 || config->maxCTAs > FAKE_BLOCKS ||
+         (config->minCTAs != NCCL_CONFIG_UNDEF_INT && config->minCTAs > config->maxCTAs)))
+        return fake_refuse_call(NULL, ncclInvalidArgument, "%d to %d blocks", config->minCTAs,
+                                config->maxCTAs);
     return ncclSuccess;
 }
 
@@ -271,6 +297,7 @@ FAKE_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclU
     struct fake_rank *device = device_of(rank, shared);
     struct ncclComm *comm =
         device ? make(shared, device, rank, size, !config || config->blocking != 0) : NULL;
+    note_blocks(config, size);
     if (comm)
         comm->split_share = config && config->splitShare == 1;
     struct joining *joining = calloc(1, sizeof *joining);

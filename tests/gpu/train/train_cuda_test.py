@@ -693,6 +693,12 @@ class Nccl(Cuda):
             counts = dict(line.split() for line in (self.path / "count-0").read_text().splitlines())
             self.assertEqual(int(counts["ncclCommInitRankConfig"]) + int(counts.get("ncclCommSplit", 0)), made)
 
+    def test_products_leave_multiprocessors_to_collectives(self):
+        for ranks, variables, blocks, products in (2, {}, 16, 116), (2, {"NCCL_MAX_CTAS": 24}, 24, 108), (1, {}, 0, 132), (2, {"NCCL_MIN_CTAS": 100}, 64, 66):
+            self.learns(ranks=ranks, FAKE_CUDA_REPORT=self.path / "report-%r", **variables)
+            report = dict(line.split() for line in (self.path / "report-0").read_text().splitlines())
+            self.assertEqual((int(report.get("communicator_blocks_high_water", 0)), int(report["product_multiprocessors_high_water"])), (blocks, products), variables)
+
     def test_auto_takes_it(self):
         self.comm = "auto"
         result = self.learns(ranks=2, FAKE_CUDA_DEVICES=2, FAKE_CUDA_COUNT=self.path / "count-%r")
