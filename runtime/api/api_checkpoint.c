@@ -207,7 +207,7 @@ static int take_notes(struct muster_trainer *t, manifest_texts notes, struct mus
 }
 
 /* The loaded values are the trainer's state from here. */
-static int take_run(struct muster_trainer *t, const struct manifest_run *run, struct muster_error *err)
+int api_take_run(struct muster_trainer *t, const struct manifest_run *run, struct muster_error *err)
 {
     if (!api_stage_begins(t, run) && (take_notes(t, run->notes, err) < 0 || take_evaluation(t, err) < 0 ||
                                       take_plateau(t, err) < 0 || api_note_cut(t, err) < 0))
@@ -235,7 +235,7 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, bool 
     const struct manifest_run *run = &load.manifest.run;
     if (result > 0) {
         t->saved_step = one ? -1 : run->step; /* a new folder gets its own */
-        if (take_run(t, run, err) < 0)
+        if (api_take_run(t, run, err) < 0)
             result = -1;
         (void)buffer_printf(report, "resumed from step %lld (%s, written by %d ranks", (long long)run->step,
                             path, run->world_size);

@@ -78,7 +78,10 @@ static bool stops_early(const struct muster_trainer *t)
     X(checkpoint_again, t->checkpoint_again)                                                                 \
     X(command_busy, t->hook ? hook_is_busy(t->hook) : 0)                                                     \
     X(command_step, t->hook ? hook_last(t->hook) : -1)                                                       \
-    X(command_ns, t->command_ns)
+    X(command_ns, t->command_ns)                                                                             \
+    X(copies_ns, t->copies_ns)                                                                               \
+    X(recovered_ns, t->recovered_ns)                                                                         \
+    X(recovered_bytes, t->recovered_bytes)
 
 #define MEMBER_VALUE(member, value) .member = value,
 

@@ -190,7 +190,9 @@ static int run_step(struct muster_trainer *t, const struct batch *batch, int64_t
             (struct api_announced){t->taken, (int64_t)t->next_targets, (int64_t)stats.next_targets};
     t->next_targets = NAN;
     const int timed = api_cut_after_step(t, err);
-    return timed > 0 ? api_note_cut(t, err) : timed;
+    if (timed < 0 || (timed && api_note_cut(t, err) < 0))
+        return -1;
+    return api_copies_step(t, err);
 }
 
 /* The targets of the step that comes, over all ranks, from this rank's: known before, announced by the step

@@ -100,6 +100,7 @@ int api_prepare(struct muster_trainer *t, struct muster_model *model, const char
 
 void api_release(struct muster_trainer *t)
 {
+    recover_copies_destroy(t->copies);
     checkpoint_kept_free(&t->kept);
     mem_free(take_pointer(&t->nccl_lines));
     hook_destroy(t->hook); /* no checkpoint is on its way */
@@ -223,8 +224,17 @@ static int open_trainer(struct muster_trainer *t, struct muster_world *world, st
     if (muster_world_agree(world, failed, e) < 0 || api_device_choose(t, world, &options, e) < 0)
         return -1;
     api_nccl_environment(t, &options);
+    t->local_size = options.local_world_size;
     t->trainer = trainer_create(&t->model, &options, e);
-    return t->trainer ? 0 : -1;
+    return t->trainer && api_copies_open(t, e) == 0 ? 0 : -1;
+}
+
+int api_begin(struct muster_trainer *t, struct muster_error *err)
+{
+    const struct plateau_rule plateau = train_config_plateau(&t->config);
+    evaluation_begin(&t->evaluation);
+    plateau_begin(&plateau, t->config.learning_rate, &t->plateau);
+    return api_note_plateau(t, err) < 0 ? -1 : api_note_cut(t, err);
 }
 
 struct muster_trainer *muster_trainer_open(struct muster_world *world, struct muster_model *model,
@@ -240,16 +250,12 @@ struct muster_trainer *muster_trainer_open(struct muster_world *world, struct mu
     t->loaded_dtype = DTYPE_COUNT;
     t->saved_step = t->checkpoint_given_up = -1;
     t->stage = (struct api_stage){.number = -1, .found = -1};
-    evaluation_begin(&t->evaluation);
     t->overrides = (struct api_overrides){NAN, NAN, NAN, NAN, NAN, NAN};
     t->next_targets = NAN;
     t->announced.first = -1;
     int failed = open_trainer(t, world, model, settings, err);
-    if (!failed) {
-        const struct plateau_rule plateau = train_config_plateau(&t->config);
-        plateau_begin(&plateau, t->config.learning_rate, &t->plateau);
-        failed = api_note_plateau(t, err) < 0 ? -1 : api_note_cut(t, err);
-    }
+    if (!failed)
+        failed = api_begin(t, err);
     if (failed < 0)
         muster_trainer_close(&t);
     return t;
@@ -259,6 +265,7 @@ void muster_trainer_close(struct muster_trainer **trainer)
 {
     if (!trainer || !*trainer)
         return;
+    api_stay_end(*trainer);
     api_saving_end(*trainer); /* it reads the trainer's memory */
     api_release(*trainer);
     mem_free(*trainer);

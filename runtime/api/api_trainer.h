@@ -10,6 +10,7 @@
 #include "runtime/device/device_module.h"
 #include "runtime/plan/plan_cut.h"
 #include "runtime/train/offers.h"
+#include "runtime/train/recover/recover.h"
 #include "runtime/train/trainer.h"
 
 /* Device and transport that this rank has found for itself. */
@@ -75,7 +76,7 @@ struct muster_trainer {
     const char *products_not;       /* why products of training.dtype: bf16 are fp32; NULL: they are not */
     struct comm_chosen comm;
     char *nccl_lines; /* api_nccl_environment's; owned; NULL: nothing to report */
-    int rank, world_size, threads;
+    int rank, world_size, local_size, threads;
     char *folder; /* folder of Hugging Face that was loaded last; NULL: none */
     enum dtype
         loaded_dtype; /* type of the tensors that were loaded; DTYPE_COUNT: none were, or types differ */
@@ -105,9 +106,14 @@ struct muster_trainer {
     int saving_count;
     struct checkpoint_kept kept;             /* from one to the next */
     int64_t checkpoint_ns, checkpoint_bytes; /* that writing it took; of this rank */
-    int64_t checkpoint_stall_ns;      /* part of checkpoint_ns in which this rank's training was stalled */
-    bool checkpoint_again;            /* the last one was not saved, and another try may have room */
-    int64_t checkpoint_given_up;      /* rank 0: step of the checkpoint that was removed for it; -1: none */
+    int64_t checkpoint_stall_ns;   /* part of checkpoint_ns in which this rank's training was stalled */
+    bool checkpoint_again;         /* the last one was not saved, and another try may have room */
+    int64_t checkpoint_given_up;   /* rank 0: step of the checkpoint that was removed for it; -1: none */
+    struct muster_world *stays_in; /* muster_trainer_stay; NULL: this trainer is not registered */
+    bool rejoined;                 /* and its state is not taken yet */
+    struct recover_copies *copies; /* training.memory_copies; NULL: none */
+    int64_t copies_ns;             /* that the last copies in memory took */
+    int64_t recovered_ns, recovered_bytes;
     struct checkpoint_hook *hook;     /* rank 0's: training.checkpoint_command; NULL: none */
     int64_t command_ns;               /* that it took last */
     struct trainer_limit limit;       /* as measured last */
@@ -217,6 +223,19 @@ void api_saving_end(struct muster_trainer *trainer);
 int api_open_command(struct muster_trainer *trainer, struct muster_error *err);
 /* After a resume: runs the command for that checkpoint, unless it had succeeded. */
 void api_command_resumed(struct muster_trainer *trainer);
+
+/* ---- api_regroup.c ---- */
+
+/* Before the comms of a trainer are closed: it does not stay any more. */
+void api_stay_end(struct muster_trainer *trainer);
+/* training.memory_copies, after a trainer was created; an error of this rank alone. */
+int api_copies_open(struct muster_trainer *trainer, struct muster_error *err);
+/* Collective, after a step: makes the copies of training.memory_copies if they are due. */
+int api_copies_step(struct muster_trainer *trainer, struct muster_error *err);
+/* api_trainer.c: the state of evaluations and schedule of a run that begins. */
+int api_begin(struct muster_trainer *trainer, struct muster_error *err);
+/* api_checkpoint.c: the numbers and notes of a state are this trainer's from here. */
+int api_take_run(struct muster_trainer *trainer, const struct manifest_run *run, struct muster_error *err);
 
 /* ---- api_stages.c: the checkpoints that a stage takes ---- */
 

@@ -122,9 +122,10 @@ struct train_config {
     int output_format;    /* enum files_format */
     int output_dtype;     /* TRAIN_OUTPUT_... */
     int64_t output_shard_size;
-    char *checkpoint_dir;                                             /* "": no checkpoints */
-    char *checkpoint_local_dir;                                       /* "": no copies on the node */
-    int64_t checkpoint_local_keep;                                    /* copies */
+    char *checkpoint_dir;          /* "": no checkpoints */
+    char *checkpoint_local_dir;    /* "": no copies on the node */
+    int64_t memory_copies;         /* steps between copies in memory; 0: none */
+    int64_t checkpoint_local_keep; /* copies */
     int64_t checkpoint_every, checkpoint_keep, checkpoint_keep_every; /* steps, checkpoints, steps; 0: none */
     char *checkpoint_command;            /* for /bin/sh after each commit; "": none */
     double checkpoint_command_timeout_s; /* time-out of one run of it */

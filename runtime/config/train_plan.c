@@ -197,6 +197,7 @@ int train_plan_options(const struct train_config *c, const struct train_place *p
     const int64_t micro_batches = train_batch_micro_batches(&batch);
     options.micro_batches = micro_batches > INT_MAX ? INT_MAX : (int)micro_batches; /* refused by the plan */
     options.chunk_bytes = c->head_chunk;
+    options.state_copies = c->memory_copies && place->world_size > 1 ? TRAIN_STATE_COPIES : 0;
     *plan = options;
     return 0;
 }

@@ -5,6 +5,10 @@
 #include "runtime/config/train_config.h"
 #include "runtime/plan/plan.h"
 
+enum {
+    TRAIN_STATE_COPIES = 4
+}; /* training.memory_copies keeps two of a rank's own state and two of a neighbour's */
+
 /* A rank among the ranks that share a plan. */
 struct train_place {
     int rank, world_size, local_size; /* local_size: ranks of this node */

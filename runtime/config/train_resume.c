@@ -19,6 +19,7 @@ static const char *const elsewhere[] = {
     "training.checkpoint_keep_every",
     "training.checkpoint_local_dir",
     "training.checkpoint_local_keep",
+    "training.memory_copies",
     "training.checkpoint_command",
     "training.checkpoint_command_timeout",
     "training.resume",

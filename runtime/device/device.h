@@ -140,6 +140,9 @@ struct device_ops {
      * failing collective stops the step. */
     void (*fail)(struct device *device, const struct muster_error *error);
     int (*poll_error)(struct device *device, struct muster_error *err);
+    /* Forgets the first error, when all streams have drained: later work runs again. NULL: a device that has
+     * failed stays so. */
+    void (*mend)(struct device *device);
 };
 
 const struct device_ops *device_cpu(void);

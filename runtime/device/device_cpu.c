@@ -100,6 +100,11 @@ int cpu_device_poll_error(struct device *device, struct muster_error *err)
     }
 }
 
+static void cpu_device_mend(struct device *device)
+{
+    atomic_store(&device->failed, 0);
+}
+
 /* ---- events ---- */
 
 static struct device_event *cpu_event_create(struct device *device, struct muster_error *err)
@@ -179,6 +184,7 @@ const struct device_ops *device_cpu(void)
         .sync = cpu_stream_sync,
         .fail = cpu_device_fail,
         .poll_error = cpu_device_poll_error,
+        .mend = cpu_device_mend,
     };
     return &ops;
 }

@@ -257,6 +257,11 @@ struct muster_trainer_state {
     int32_t command_busy;       /* 1: training.checkpoint_command runs, on rank 0 */
     int64_t command_step;       /* step of the checkpoint of its last success; -1 */
     int64_t command_ns;         /* time that it took last */
+
+    /* Ranks that stay. */
+    int64_t copies_ns;       /* time that the last copies of training.memory_copies took */
+    int64_t recovered_ns;    /* time of the last muster_trainer_recover */
+    int64_t recovered_bytes; /* of states that this rank has sent or received in it */
 };
 /* Fills state, up to its size. MUSTER_E_INVALID: the size is too small to be that of any version. */
 MUSTER_API int muster_trainer_state_get(const struct muster_trainer *trainer,
@@ -432,6 +437,28 @@ MUSTER_API const char *muster_trainer_noted(const struct muster_trainer *trainer
  * first. */
 MUSTER_API int64_t muster_checkpoint_noted(const char *folder, const char *key, char *text, int64_t size,
                                            struct muster_error *err);
+
+/* ---- ranks that stay when others are lost ---- */
+
+/* This trainer's collectives end, too, when a rank of world is lost: see muster_world_stay, which this calls.
+ * 1; 0 where this rank cannot stay, on GPUs and with a measured mesh.cut too. The trainer is closed before
+ * world.
+ */
+MUSTER_API int muster_trainer_stay(struct muster_trainer *trainer, struct muster_world *world,
+                                   struct muster_error *err);
+/* After muster_world_rejoin: device, memory and plan stay, and the comms are made anew. Collective with
+ * muster_trainer_open of the ranks that were started anew, and with this call of the others. A checkpoint
+ * that was being written is given up. After an error, of another loss for instance, muster_world_rejoin and
+ * this may be called again. */
+MUSTER_API int muster_trainer_rejoin(struct muster_trainer *trainer, struct muster_world *world,
+                                     struct muster_error *err);
+/* Collective, on every rank that may be one of such a round, right after muster_trainer_open,
+ * muster_trainer_stage or muster_trainer_rejoin. 1: all ranks have the state of one step: parameters,
+ * optimizer, counts, notes, evaluations; `steps` and `taken` of the state are the place. It comes from
+ * replicas (NO_SHARD, HYBRID_SHARD), else from the copies of training.memory_copies. 0: no rank has a state,
+ * or some part of it is lost: every rank is as after muster_trainer_open, and may resume from a checkpoint.
+ */
+MUSTER_API int muster_trainer_recover(struct muster_trainer *trainer, struct muster_error *err);
 
 /* ---- parameters ---- */
 

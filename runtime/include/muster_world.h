@@ -167,6 +167,21 @@ MUSTER_API struct muster_world *muster_world_split(struct muster_world *world, i
 MUSTER_API int muster_world_end(struct muster_world *world, struct muster_error *err);
 MUSTER_API int muster_world_ended(struct muster_world *world, int64_t wait_ns, struct muster_error *err);
 
+/* ---- ranks that stay when others are lost ---- */
+
+/* Registers this rank with `muster run`: when a rank of the job is lost, a thread of the library ends the
+ * collectives of this world, and of the trainers that stay in it (muster_trainer_stay), so that their calls
+ * fail, and informs the launcher that this rank can stay. 1; 0 where no launcher speaks this, in a world of
+ * one or a part of a world, or where rank 0 serves the store: ranks are then started anew as without it.
+ * launcher/docs/regroup.md has the protocol. */
+MUSTER_API int muster_world_stay(struct muster_world *world, struct muster_error *err);
+/* After a call that failed: waits for the launcher's word, for at most wait_ns nanoseconds, and then for this
+ * rank's place in the next round, which has the rank and size of before. The world is of that round from then
+ * on; its barriers, agreements and collectives count anew, as in ranks that were started for it. 1: done; 0:
+ * no word came, the error was another one, and nothing has changed; -1: the launcher or its store has gone,
+ * and so has the world. A rank that is not registered gets 0 at once. */
+MUSTER_API int muster_world_rejoin(struct muster_world *world, int64_t wait_ns, struct muster_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -130,6 +130,30 @@ static void add_scalars(struct plan_builder *b)
         plan->entries[made[i]].dtype = made[i] == plan->staging_batch ? batch_dtype(b->model) : DTYPE_F64;
 }
 
+int plan_state_entries(const struct param_group *group, int entries[PLAN_STATE_ENTRIES])
+{
+    const int all[PLAN_STATE_ENTRIES] = {group->param,   group->master,   group->moment1, group->moment2,
+                                         group->average, group->feedback, group->factor};
+    int count = 0;
+    for (int i = 0; group->local && i < PLAN_STATE_ENTRIES; i++)
+        if (all[i] >= 0)
+            entries[count++] = all[i];
+    return count;
+}
+
+static void add_copies(struct plan_builder *b)
+{
+    struct plan *plan = b->plan;
+    int entries[PLAN_STATE_ENTRIES];
+    int64_t bytes = 0;
+    plan->copies = -1;
+    for (int g = 0; b->options->state_copies && g < plan->group_count; g++)
+        for (int i = plan_state_entries(&plan->groups[g], entries) - 1; i >= 0; i--)
+            bytes += plan->entries[entries[i]].bytes;
+    if (bytes)
+        plan->copies = plan_add_buffer(b, PLAN_COPIES, MEMORY_HOST, b->options->state_copies * bytes);
+}
+
 /* ---- hash ---- */
 
 static uint64_t hash_ints(uint64_t hash, const int *values, size_t count)
@@ -299,6 +323,7 @@ static void (*const phases[])(struct plan_builder *b) = {
     plan_make_grad_buffers,
     plan_make_edges,
     plan_assign_gathers,
+    add_copies,
     /* operations */
     plan_list_rounds,
     plan_start_schedule,

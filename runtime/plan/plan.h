@@ -175,6 +175,7 @@ struct plan_options {
     enum embedding_gradient embedding_gradient;
     struct compression_options compression;
     int64_t checkpoint_bytes;      /* host memory for checkpoints on their way to the disk; 0: none */
+    int state_copies;              /* images of a rank's state in HOST memory (plan_state_entries); 0: none */
     const struct kernels *kernels; /* for work sizes, and which operations there are */
 };
 
@@ -238,7 +239,8 @@ struct param_place {
     X(PLAN_ENCODED, "encoded")               /* compressed gradient in transit */                            \
     X(PLAN_EDGE, "edge")                     /* activation or gradient that crosses a pipeline stage */      \
     X(PLAN_STAGING, "staging")               /* pinned: the host's inputs and results */                     \
-    X(PLAN_CHECKPOINT, "checkpoint")         /* blocks of checkpoints on their way to the disk */
+    X(PLAN_CHECKPOINT, "checkpoint")         /* blocks of checkpoints on their way to the disk */            \
+    X(PLAN_COPIES, "copies")                 /* of the state of this rank and of a neighbour */
 enum plan_kind {
 #define PLAN_KIND_ENUM(symbol, name) symbol,
     PLAN_KINDS(PLAN_KIND_ENUM)
@@ -439,6 +441,7 @@ struct plan {
     int staging_batch;  /* the arrays of all micro-batches, written by the host before the step */
     int staging_result; /* struct plan_result, to be read by the host after the step */
     int checkpoint;     /* checkpoint_bytes of HOST memory, which no operation uses; -1: none */
+    int copies;         /* state_copies of HOST memory, which no operation uses; -1: none */
     /* The sets of stages that hold trained parameters together, as group.stages: a comm of AXIS_TIED each. */
     uint64_t ties[PLAN_TIES];
     int tie_count;
@@ -502,6 +505,10 @@ int plan_json(const struct model *model, const struct plan *plan, struct buffer 
 
 /* ---- plan_advice.c: whether a plan fits into memory, and the changes of settings that would make it fit
  * ---- */
+
+/* The buffers of a group that hold state from step to step, on this rank; how many. */
+enum { PLAN_STATE_ENTRIES = 7 };
+int plan_state_entries(const struct param_group *group, int entries[PLAN_STATE_ENTRIES]);
 
 int64_t plan_bytes(const struct plan *plan); /* bytes that a rank allocates in all memory classes */
 

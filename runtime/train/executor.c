@@ -21,11 +21,11 @@ struct op_block {
     int replicas;   /* OP_DECODE: that have sent */
     int64_t stride; /* bytes that each of them has sent under top-k */
     struct comm *comm;
-    struct device_event *done;  /* NULL if no operation waits for it */
-    struct device_graph *graph; /* NULL: not launched as a graph yet */
-    char name[48];              /* name of a layer's operation: "forward h.0", cut if longer */
-    /* fields of forward and backward */
-    const struct layer_desc *layer;
+    struct device_event *done;      /* NULL if no operation waits for it */
+    struct device_graph *graph;     /* NULL: not launched as a graph yet */
+    uint64_t ran;                   /* number of the run in which its function was called last */
+    char name[48];                  /* name of a layer's operation: "forward h.0", cut if longer */
+    const struct layer_desc *layer; /* from here: of forward and backward */
     bool loss;
     struct layer_context context;
     struct batch batch;
@@ -46,6 +46,7 @@ struct executor {
     const struct layer_capture *captures; /* by micro-batch; NULL: nothing is copied out; changed only while
                                              idle */
     int *positions;                       /* [micro_batches] T of a run; changed only while idle */
+    uint64_t runs;                        /* so far; changed only while idle */
     bool compresses; /* else replicas exchange dense gradients; changed only while idle */
     bool may_be_shorter;
     struct executor_mark *marks; /* marks that the next run writes; NULL: none */
@@ -311,9 +312,10 @@ static void note_place(const struct op_block *b)
 
 static void run_block(void *argument)
 {
-    const struct op_block *b = argument;
+    struct op_block *b = argument;
     note_place(b);
     b->run(argument);
+    b->ran = b->executor->runs;
 }
 
 /* A layer runs as a graph: it enqueues many kernels, and no step changes their arguments. An optimizer's step
@@ -425,13 +427,6 @@ static int resolve_layer(const struct executor *executor, struct op_block *b, st
     return 0;
 }
 
-static void resolve_decode(const struct plan *plan, struct op_block *b)
-{
-    const struct plan_wire_shape shape = plan_wire_shape(plan, b->op->group);
-    b->replicas = shape.replicas;
-    b->stride = shape.stride;
-}
-
 static int resolve(struct executor *executor, int index, struct muster_error *err)
 {
     const struct executor_parts *parts = &executor->parts;
@@ -441,8 +436,11 @@ static int resolve(struct executor *executor, int index, struct muster_error *er
     b->op = op;
     b->run = runs[op->kind];
     b->ranks = mesh_line(parts->plan->options.mesh, AXIS_DATA, parts->plan->options.rank).size;
-    if (op->kind == OP_DECODE)
-        resolve_decode(parts->plan, b);
+    if (op->kind == OP_DECODE) {
+        const struct plan_wire_shape shape = plan_wire_shape(parts->plan, op->group);
+        b->replicas = shape.replicas;
+        b->stride = shape.stride;
+    }
     b->from = executor_address(parts, op->from, op->from_offset);
     b->to = executor_address(parts, op->to, op->to_offset);
     if ((op->kind == OP_FORWARD || op->kind == OP_BACKWARD) && resolve_layer(executor, b, err))
@@ -581,17 +579,15 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
     const struct schedule_op *op = b->op;
     struct device_stream *stream = parts->streams[op->stream];
     struct executor_mark *mark = executor->marks ? &executor->marks[b - executor->blocks] : NULL;
-    int failed;
+    int failed = 0;
     if (parts->ops->mark && parts->ops->mark(stream, b - executor->blocks + 1))
         return executor_refused(parts->ops, parts->device, err);
     if (mark && parts->ops->launch(stream, mark_begin, mark))
         return executor_refused(parts->ops, parts->device, err);
-    if (is_for_other_steps(executor, op)) {
-        failed = 0;
+    if (is_for_other_steps(executor, op)) { /* nothing */
     } else if (op->kind == OP_COMM) {
         if (parts->comms->ops->issue(b->comm, &op->comm, b->from, b->to, stream, err))
             return -1;
-        failed = 0;
     } else if (op->kind == OP_COPY) {
         failed = (op->votes && parts->ops->launch(stream, run_vote, b)) ||
                  parts->ops->copy(stream, b->to, b->from, op->bytes);
@@ -610,11 +606,6 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
     return failed ? executor_refused(parts->ops, parts->device, err) : 0;
 }
 
-void executor_trace(struct executor *executor, struct executor_mark *marks)
-{
-    executor->marks = marks;
-}
-
 bool executor_may_be_shorter(const struct executor *executor)
 {
     return executor->may_be_shorter;
@@ -623,6 +614,11 @@ bool executor_may_be_shorter(const struct executor *executor)
 void executor_positions(struct executor *executor, int micro, int positions)
 {
     executor->positions[micro] = positions;
+}
+
+void executor_trace(struct executor *executor, struct executor_mark *marks)
+{
+    executor->marks = marks;
 }
 
 void executor_compress(struct executor *executor, bool on)
@@ -707,14 +703,6 @@ static int pass_over(const struct executor *executor, const struct op_block *b, 
                : 0;
 }
 
-static int group_end(const struct plan *plan, int first)
-{
-    int end = first + 1;
-    while (end < plan->op_count && plan->ops[end].joins)
-        end++;
-    return end;
-}
-
 /* Transfers that begin and end together: all wait before the first one, and signal after the last one. */
 static int run_group(struct executor *executor, int first, int last, int micros, struct muster_error *err)
 {
@@ -759,12 +747,15 @@ static int run(struct executor *executor, int end, int micros, struct plan_loss 
                struct muster_error *err)
 {
     executor->evaluating = micros > 0;
+    executor->runs++;
     if (!executor->carried && gather_first(executor, err))
         return -1;
     for (int i = 0; i < end; i++) {
         struct op_block *b = &executor->blocks[i];
         if (b->op->stream == STREAM_TRANSFERS) {
-            const int last = group_end(executor->parts.plan, i);
+            int last = i + 1;
+            while (last < executor->parts.plan->op_count && executor->parts.plan->ops[last].joins)
+                last++;
             if (run_group(executor, i, last, micros, err))
                 return -1;
             i = last - 1;
@@ -787,6 +778,17 @@ static int run(struct executor *executor, int end, int micros, struct plan_loss 
 int executor_run(struct executor *executor, struct muster_error *err)
 {
     return run(executor, executor->parts.plan->op_count, 0, NULL, err);
+}
+
+bool executor_ran(const struct executor *executor, int op)
+{
+    return executor->blocks[op].ran == executor->runs;
+}
+
+int executor_repeat(struct executor *executor, int op)
+{
+    return executor->parts.ops->launch(executor->parts.streams[STREAM_COMPUTE], run_block,
+                                       executor->blocks + op);
 }
 
 int executor_evaluate(struct executor *executor, int micros, struct plan_loss *losses,

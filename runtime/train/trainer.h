@@ -97,6 +97,16 @@ struct trainer *trainer_create(const struct model *model, const struct trainer_o
                                struct muster_error *err);
 void trainer_destroy(struct trainer *trainer); /* accepts NULL */
 
+/* A run that has failed goes on with new comms: device, memory and plan stay, and so does the state where it
+ * is whole. Collective with trainer_create of ranks that were started anew; options as there, with the store
+ * and address of now. After an error the trainer is broken, and this may be called again.
+ * MUSTER_E_UNSUPPORTED: the device stays failed. */
+int trainer_rejoin(struct trainer *trainer, const struct trainer_options *options, struct muster_error *err);
+/* From any thread, but not during trainer_rejoin: ends collectives that wait, and all later ones. */
+void trainer_let_go(struct trainer *trainer);
+/* The number of steps whose state this rank holds; -1: it is not whole, or has not begun. */
+int64_t trainer_whole(const struct trainer *trainer);
+
 /* batch: this rank's arrays in the order of model.inputs, each with its micro-batches one after the other. A
  * language model has {tokens, targets}, (micro_batches, B, T) each; tokens must be in the model's vocabulary,
  * targets too or be -1. Blocks until the step is finished. The trainer keeps the step count. After an error

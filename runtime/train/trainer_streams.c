@@ -30,6 +30,18 @@ int trainer_break(struct trainer *trainer, struct muster_error *err, const char 
     return -1;
 }
 
+/* ---- a run that goes on ---- */
+
+void trainer_let_go(struct trainer *trainer)
+{
+    comm_table_abort(&trainer->comms);
+}
+
+int64_t trainer_whole(const struct trainer *trainer)
+{
+    return trainer->whole ? trainer->steps : -1;
+}
+
 int trainer_usable(const struct trainer *trainer, struct muster_error *err)
 {
     if (!trainer->broken.code)

@@ -13,13 +13,14 @@
 #include "proto/base/text.h"
 #include "proto/env_names.h"
 #include "runtime/include/muster.h"
+#include "runtime/world/regroup.h"
 #include "runtime/world/sized.h"
+#include "runtime/world/world_internal.h"
 
 enum { NOTICES_LIMIT = 4096 }; /* bytes: a round has one notice of at most 1,024, rarely a second */
 
-/* 1 with the descriptor; 0 without a launcher; -1 if the descriptor is not a socket: a child that did not
- * inherit it may have a file of its own under this number. */
-static int find_socket(int *out, struct muster_error *err)
+/* A child that did not inherit the descriptor may have a file of its own under this number. */
+int notice_find(int *out, struct muster_error *err)
 {
     const char *text = getenv(ENV_NOTICE_FD);
     struct stat status;
@@ -37,7 +38,7 @@ static int find_socket(int *out, struct muster_error *err)
 int muster_notice_listen(struct muster_error *err)
 {
     static const char word[] = "ready\n";
-    int fd, found = find_socket(&fd, err);
+    int fd, found = notice_find(&fd, err);
     if (found <= 0)
         return found;
     ssize_t done;
@@ -48,8 +49,8 @@ int muster_notice_listen(struct muster_error *err)
                     : 1;
 }
 
-/* The number of a key. A key appears once: quotes inside texts are escaped. */
-static int64_t number_of(const char *line, const char *name, int64_t missing)
+/* A key appears once: quotes inside texts are escaped. */
+int64_t notice_number(const char *line, const char *name, int64_t missing)
 {
     const char *at = strstr(line, name);
     if (!at)
@@ -80,30 +81,33 @@ static void read_line(const char *line, struct muster_notice *out)
 {
     *out = (struct muster_notice){
         .coming = coming_of(line),
-        .round = (int32_t)number_of(line, "\"round\": ", -1),
-        .nodes = (int32_t)number_of(line, "\"nodes\": ", -1),
-        .next_nodes = (int32_t)number_of(line, "\"next_nodes\": ", -1),
-        .deadline_ns = number_of(line, "\"deadline_monotonic_ns\": ", 0),
+        .round = (int32_t)notice_number(line, "\"round\": ", -1),
+        .nodes = (int32_t)notice_number(line, "\"nodes\": ", -1),
+        .next_nodes = (int32_t)notice_number(line, "\"next_nodes\": ", -1),
+        .deadline_ns = notice_number(line, "\"deadline_monotonic_ns\": ", 0),
     };
     out->left_s = (double)(out->deadline_ns - clock_now(NULL).ns) / (double)NS_PER_S;
 }
 
-/* The last complete line, without its newline; NULL if there is none. */
-static const char *last_line(char *text)
+/* The last complete line that is a stop notice, without its newline; NULL if there is none. */
+static const char *last_notice(char *text)
 {
-    char *end = strrchr(text, '\n');
-    if (!end)
-        return NULL;
-    *end = '\0';
-    char *before = strrchr(text, '\n');
-    return before ? before + 1 : text;
+    const char *last = NULL;
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        *end = '\0';
+        if (regroup_is(line, "regroup") || regroup_is(line, "place"))
+            last = NULL; /* notices before it are of a round that is over */
+        else
+            last = line;
+    }
+    return last;
 }
 
 int muster_notice(struct muster_notice *notice, struct muster_error *err)
 {
     char text[NOTICES_LIMIT];
     struct muster_notice read;
-    int fd, found = find_socket(&fd, err);
+    int fd, found = notice_find(&fd, err);
     if (notice && sized_least("muster_notice", notice->size, sizeof *notice, err) < 0)
         return -1;
     if (found <= 0)
@@ -115,7 +119,7 @@ int muster_notice(struct muster_notice *notice, struct muster_error *err)
     if (got < 0 && errno != EAGAIN)
         return error_errno(err, "cannot read stop notices from the launcher");
     text[got > 0 ? got : 0] = '\0'; /* end of file: the agent has died and this process will be killed soon */
-    const char *line = last_line(text);
+    const char *line = last_notice(text);
     if (!line)
         return 0;
     read_line(line, &read);

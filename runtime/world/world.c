@@ -18,6 +18,7 @@
 #include "runtime/comm/comm_internal.h"
 #include "runtime/comm/comm_shm_internal.h"
 #include "runtime/world/agree.h"
+#include "runtime/world/regroup.h"
 #include "runtime/world/sized.h"
 #include "runtime/world/world_internal.h"
 
@@ -33,6 +34,8 @@ struct muster_world {
     struct tcpstore_client *client; /* NULL in a world of one */
     struct kv_store store;
     struct world_comm *comm;           /* for reduce and broadcast: made by the first call */
+    struct regroup *regroup;           /* this rank can stay; NULL: it is not registered */
+    bool own_environment;              /* ranks may be threads of one process */
     const struct muster_world *parent; /* the world that this one was split from; its store is used */
     char prefix[64];                   /* in front of this part's keys in that store */
     int64_t splits;
@@ -68,6 +71,7 @@ static void release(struct muster_world *world)
 {
     if (!world)
         return;
+    regroup_end(world->regroup);
     world_comm_destroy(world->comm);
     tcpstore_client_destroy(world->client);
     tcpstore_server_destroy(world->server);
@@ -133,7 +137,7 @@ struct muster_world *muster_world_open(const struct muster_world_options *given,
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a world");
         return NULL;
     }
-    bool own = options->get_environment != NULL;
+    bool own = world->own_environment = options->get_environment != NULL;
     world->timeout_ns = options->timeout_ms ? options->timeout_ms * NS_PER_MS : TIMEOUT_NS;
     if (world_place_read(own ? options->get_environment : from_process, own ? options->context : NULL,
                          &world->place, err))
@@ -169,11 +173,66 @@ void muster_world_close(struct muster_world **world)
 {
     if (!world || !*world)
         return;
+    regroup_end(take_pointer(&(*world)->regroup));
     world_comm_destroy(take_pointer(&(*world)->comm)); /* before the store goes */
     if ((*world)->client)
         say_goodbye(*world);
     release(*world);
     *world = NULL;
+}
+
+/* ---- staying ---- */
+
+static void let_go(void *context)
+{
+    const struct muster_world *world = context;
+    if (world->comm)
+        world_comm_abort(world->comm);
+}
+
+int muster_world_stay(struct muster_world *world, struct muster_error *err)
+{
+    if (!world || world->regroup || world->place.size == 1 || !world->place.agent_store || world->parent ||
+        world->own_environment)
+        return world && world->regroup;
+    const int stays = regroup_listen(world->place.round, &world->regroup, err);
+    return stays > 0 && regroup_hold(world->regroup, let_go, world, err) < 0 ? -1 : stays;
+}
+
+int world_hold(const struct muster_world *world, void (*let_go_of)(void *context), void *context,
+               struct muster_error *err)
+{
+    return world && world->regroup ? regroup_hold(world->regroup, let_go_of, context, err) : 0;
+}
+
+void world_ready(const struct muster_world *world)
+{
+    if (world && world->regroup)
+        regroup_ready(world->regroup);
+}
+
+int muster_world_rejoin(struct muster_world *world, int64_t wait_ns, struct muster_error *err)
+{
+    const int rank = world->place.rank, size = world->place.size;
+    if (!world->regroup)
+        return 0;
+    regroup_lock(world->regroup);
+    struct world_comm *comm = take_pointer(&world->comm);
+    regroup_unlock(world->regroup);
+    const int placed = regroup_await(world->regroup, wait_ns, &world->place, err);
+    world_comm_destroy(comm);
+    if (placed <= 0)
+        return placed;
+    tcpstore_client_destroy(take_pointer(&world->client));
+    if (world->place.rank != rank || world->place.size != size)
+        return error_set(err, MUSTER_E_STATE, "rank %d of %d would be rank %d of %d after a regroup", rank,
+                         size, world->place.rank, world->place.size);
+    if (join(world, err) < 0)
+        return -1;
+    if (regroup_holders(world->regroup) ==
+        1) /* the world's own; else the last of the others is to be ready */
+        regroup_ready(world->regroup);
+    return 1;
 }
 
 /* ---- being there ---- */
@@ -280,7 +339,10 @@ static int run_collective(struct muster_world *world, const struct comm_op *op, 
                                                    .store = &world->store,
                                                    .address = address,
                                                    .timeout_ns = world->timeout_ns};
-        world->comm = world_comm_create(&options, err);
+        struct world_comm *comm = world_comm_create(&options, err);
+        regroup_lock(world->regroup);
+        world->comm = comm;
+        regroup_unlock(world->regroup);
     }
     return world->comm ? world_comm_run(world->comm, op, data, err) : -1;
 }

@@ -12,6 +12,13 @@ const struct kv_store *world_store(const struct muster_world *world);
 /* Time-out of connecting and of waiting for other ranks; the default where world is NULL. */
 int64_t world_timeout_ns(const struct muster_world *world);
 
+/* After muster_world_stay: let_go ends the collectives of a communicator when the launcher's word comes; see
+ * regroup_hold. Nothing where this rank cannot stay. */
+int world_hold(const struct muster_world *world, void (*let_go)(void *context), void *context,
+               struct muster_error *err);
+/* After muster_world_rejoin, and when all new communicators are held: see regroup_ready. */
+void world_ready(const struct muster_world *world);
+
 /* Numeric text of this rank's address as the store sees it; "127.0.0.1" in a world of one. */
 enum { WORLD_ADDRESS = 64 };
 int world_address(const struct muster_world *world, char out[WORLD_ADDRESS], struct muster_error *err);

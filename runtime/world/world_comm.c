@@ -68,6 +68,11 @@ void world_comm_destroy(struct world_comm *c)
     mem_free(c);
 }
 
+void world_comm_abort(struct world_comm *c)
+{
+    c->comm_ops->abort(c->comm);
+}
+
 int world_comm_run(struct world_comm *c, const struct comm_op *op, void *data, struct muster_error *err)
 {
     int64_t size = dtype_size(op->dtype), done = 0;

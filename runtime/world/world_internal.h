@@ -12,6 +12,13 @@
  * dropped. Outside of muster run it does nothing. */
 int heartbeat_write(const char *line, struct muster_error *err);
 
+/* ---- notice.c: the socket of the launcher's lines ---- */
+
+/* 1 with the descriptor; 0 without a launcher; -1 if the descriptor is not a socket. */
+int notice_find(int *out, struct muster_error *err);
+/* The number after a key of a line, "\"round\": "; missing if there is none. Pure. */
+int64_t notice_number(const char *line, const char *name, int64_t missing);
+
 /* ---- store_key.c: the key that a process of a job with a secret has from its launcher ---- */
 
 /* 1: key is filled; 0: the launcher gives none. MUSTER_E_INVALID: MUSTER_STORE_KEY_FD is not such a file. */
@@ -34,6 +41,8 @@ struct world_comm;
 /* Collective: an error of one rank is an error of all. */
 struct world_comm *world_comm_create(const struct world_comm_options *options, struct muster_error *err);
 void world_comm_destroy(struct world_comm *comm); /* accepts NULL */
+/* From any thread: ends a call that is in progress, and all later ones. */
+void world_comm_abort(struct world_comm *comm);
 
 /* Collective. op: all_reduce or broadcast, of data in place; its count is that of all data, which goes
  * through in pieces. After an error every later call returns that error. */

@@ -57,11 +57,12 @@ static int take_parameters(struct run *run, struct muster_error *err)
     return 0;
 }
 
-static int begin_progress(struct run *run, struct muster_error *err)
+/* measures: the rates of this machine, on all ranks at once. */
+static int begin_progress(struct run *run, bool measures, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
-    double limit_s;
-    if (muster_trainer_limit(run->trainer, &limit_s, err) < 0) /* on all ranks at once */
+    double limit_s = 0;
+    if (measures && muster_trainer_limit(run->trainer, &limit_s, err) < 0)
         return -1;
     const struct muster_trainer_state state = run_state(run);
     const bool varies = inputs_vary(run->inputs);
@@ -81,14 +82,84 @@ static int begin_progress(struct run *run, struct muster_error *err)
     return 0;
 }
 
+/* The state of ranks that stayed when others were lost, else parameters as at a start. 1: the former. */
+static int take_state(struct run *run, struct muster_error *err)
+{
+    const int recovered = stages_set(run, err) < 0 ? -1 : muster_trainer_recover(run->trainer, err);
+    return recovered || take_parameters(run, err) == 0 ? recovered : -1;
+}
+
+static int begin_steps(struct run *run, struct muster_error *err)
+{
+    const int recovered = take_state(run, err);
+    if (recovered < 0 || begin_progress(run, !recovered, err) < 0 || stop_listen(run, err) < 0 ||
+        (!run->whole && !run->stages && muster_trainer_stay(run->trainer, run->world, err) < 0))
+        return -1; /* ranks that are started anew look for their stage, or divide the world */
+    return observers_open(run, err);
+}
+
+/* ---- after a loss ---- */
+
+/* Errors of a rank whose peers have gone. A node that is cut off is lost after 2.5 s. */
+static int64_t patience_ns(const struct muster_error *err)
+{
+    const bool by_peers = err->code == MUSTER_E_PEER || err->code == MUSTER_E_TIMEOUT ||
+                          err->code == MUSTER_E_CANCELLED || err->code == MUSTER_E_IO;
+    return by_peers ? 5 * NS_PER_S : 0;
+}
+
+/* The same calls in the same order as in ranks that were started anew. */
+static int go_on_together(struct run *run, struct muster_error *err)
+{
+    if (muster_world_agree(run->world, 0, err) < 0 || muster_world_agree(run->world, 0, err) < 0 ||
+        muster_trainer_rejoin(run->trainer, run->world, err) < 0)
+        return -1;
+    const int recovered = take_state(run, err);
+    if (recovered < 0)
+        return -1;
+    progress_go_back(&run->progress, run_state(run).steps);
+    run->progress.begun =
+        run->progress.done; /* a checkpoint of this step is not written by ranks that are new */
+    if (!recovered && begin_progress(run, true, err) < 0)
+        return -1;
+    return observers_open(run, err);
+}
+
+/* 1: this rank goes on with those that replace the lost ones; 0: the error was this rank's own; -1: err has
+ * another one. */
+static int regroup(struct run *run, struct muster_error *err)
+{
+    struct muster_error why = *err;
+    const struct instant begun = clock_now(NULL);
+    for (bool open = true;; open = false) {
+        const int joined = run->trainer ? muster_world_rejoin(run->world, patience_ns(&why), &why) : 0;
+        if (joined <= 0)
+            return joined;
+        console_line_end();
+        if (open)
+            observers_stage(run); /* some of them read the trainer on threads of their own */
+        if (go_on_together(run, &why) == 0)
+            break;
+        *err = why;
+    }
+    if (!run->rank)
+        printf("regrouped in %.3f s after %s: step %lld is the next\n",
+               (double)instant_diff_ns(clock_now(NULL), begun) / (double)NS_PER_S, err->text,
+               (long long)run_state(run).steps + 1);
+    (void)fflush(stdout); /* a closed console does not stop the training */
+    error_clear(err);
+    return 1;
+}
+
 static int train(struct run *run, struct muster_error *err)
 {
     run->progress = (struct progress){0};
-    if (muster_world_agree(run->world, open_inputs(run, err), err) < 0 || run_open_trainer(run, err) < 0 ||
-        stages_set(run, err) < 0 || take_parameters(run, err) < 0 || begin_progress(run, err) < 0 ||
-        stop_listen(run, err) < 0 || observers_open(run, err) < 0)
+    if (muster_world_agree(run->world, open_inputs(run, err), err) < 0 || run_open_trainer(run, err) < 0)
         return -1;
-    return run_steps(run, err);
+    int result = begin_steps(run, err) < 0 ? -1 : run_steps(run, err);
+    while (result < 0 && regroup(run, err) > 0)
+        result = run_steps(run, err);
+    return result;
 }
 
 /* Closes what `train` has opened, but for the model. */

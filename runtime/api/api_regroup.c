@@ -1,0 +1,165 @@
+/* api_regroup.c - muster_trainer.h: a trainer that goes on after ranks were lost. See muster_world_stay. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "runtime/api/api_trainer.h"
+#include "runtime/config/train_settings.h"
+#include "runtime/world/world.h"
+
+/* ---- staying ---- */
+
+static void let_go(void *context)
+{
+    const struct muster_trainer *t = context;
+    trainer_let_go(t->trainer);
+}
+
+int muster_trainer_stay(struct muster_trainer *t, struct muster_world *world, struct muster_error *err)
+{
+    if (!world || muster_world_size(world) == 1 || !t->found.device.ops->mend || t->comm.nccl ||
+        api_cut_looks(t))
+        return 0; /* ranks that are started anew may find another cut */
+    const int stays = muster_world_stay(world, err);
+    if (stays <= 0 || world_hold(world, let_go, t, err) < 0)
+        return stays > 0 ? -1 : stays;
+    t->stays_in = world;
+    return 1;
+}
+
+void api_stay_end(struct muster_trainer *t)
+{
+    if (t->stays_in)
+        (void)world_hold(t->stays_in, NULL, t, NULL); /* removing does not fail */
+    t->stays_in = NULL;
+}
+
+int muster_trainer_rejoin(struct muster_trainer *t, struct muster_world *world, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    char address[WORLD_ADDRESS];
+    struct trainer_options options = {.rank = muster_world_rank(world),
+                                      .world_size = muster_world_size(world),
+                                      .local_rank = muster_world_local_rank(world),
+                                      .local_world_size = muster_world_local_size(world),
+                                      .store = world_store(world),
+                                      .address = address,
+                                      .timeout_ns = (int64_t)(t->config.timeout_s * (double)NS_PER_S)};
+    api_stay_end(t); /* its comms are made anew */
+    api_saving_end(t);
+    int failed = world_address(world, address, e);
+    if (!failed && (options.rank != t->rank || options.world_size != t->world_size))
+        failed = error_set(e, MUSTER_E_STATE, "a trainer of rank %d of %d cannot go on as rank %d of %d",
+                           t->rank, t->world_size, options.rank, options.world_size);
+    struct trainer_counts before, now;
+    trainer_get_counts(t->trainer, &before);
+    const int made = muster_world_agree(world, failed, e) < 0 ||
+                     api_device_choose(t, world, &options, e) < 0 ||
+                     trainer_rejoin(t->trainer, &options, e) < 0;
+    trainer_get_counts(t->trainer, &now); /* a step that was cut off may have been completed */
+    t->steps += now.steps - before.steps;
+    t->taken += (now.steps - before.steps) * t->config.global_batch;
+    t->updates += now.updates - before.updates;
+    t->rejoined = true;
+    if (made)
+        return -1;
+    t->announced.first = -1;
+    t->next_targets = NAN;
+    t->wants_checkpoint = false;
+    const int stays = muster_trainer_stay(t, world, e);
+    world_ready(world);
+    return stays < 0 ? -1 : 0;
+}
+
+/* ---- the state ---- */
+
+/* The run's numbers, and its notes, each ended by a NUL. */
+static int put_state(const struct muster_trainer *t, struct buffer *out)
+{
+    (void)buffer_printf(out, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRId64, t->steps, t->updates, t->taken,
+                        t->saved_step);
+    (void)buffer_append(out, "", 1); /* out keeps its failure */
+    for (size_t i = 0; t->notes && t->notes[i]; i++)
+        (void)buffer_append(out, t->notes[i], strlen(t->notes[i]) + 1);
+    return out->failed ? -1 : 0;
+}
+
+static int take_state_text(struct muster_trainer *t, const struct buffer *text, struct muster_error *err)
+{
+    struct manifest_run run = {0};
+    size_t count = 0;
+    for (size_t i = 0; i < text->length; i++)
+        count += !text->data[i];
+    scope_free const char **notes = mem_calloc(count + 1, sizeof *notes);
+    if (!notes)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the notes of a state");
+    if (!count || sscanf(text->data, "%" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64, &run.step, &run.updates,
+                         &run.samples, &t->saved_step) != 4)
+        return error_set(err, MUSTER_E_PROTOCOL, "a rank's state has no numbers");
+    const char *at = text->data;
+    for (size_t i = 0; i + 1 < count; i++)
+        notes[i] = at += strlen(at) + 1;
+    run.notes = notes;
+    return api_take_run(t, &run, err);
+}
+
+/* What survivors have, ranks that were started anew do not. */
+static int begin_anew(struct muster_trainer *t, struct muster_error *err)
+{
+    t->steps = t->updates = t->taken = 0;
+    t->saved_step = -1;
+    train_settings_free(take_pointer(&t->notes));
+    return api_begin(t, err) < 0 || trainer_restart(t->trainer, err) < 0 ? -1 : 0;
+}
+
+int muster_trainer_recover(struct muster_trainer *t, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    scope_buffer mine = {.limit = RECOVER_TEXT_LIMIT}, theirs = {0};
+    const struct instant begun = clock_now(NULL);
+    if (put_state(t, &mine) < 0)
+        mine.length = 0; /* the others must not wait, and refuse it */
+    const int result = trainer_recover(t->trainer, t->copies, &mine, &theirs, &t->recovered_bytes, e);
+    t->recovered_ns = instant_diff_ns(clock_now(NULL), begun);
+    if (result > 0 && take_state_text(t, &theirs, e) < 0)
+        return -1;
+    if (!result && t->rejoined && begin_anew(t, e) < 0)
+        return -1;
+    t->rejoined = false;
+    return result;
+}
+
+/* ---- copies in memory ---- */
+
+int api_copies_open(struct muster_trainer *t, struct muster_error *err)
+{
+    if (!t->plan.state_copies)
+        return 0;
+    if (!t->found.device.ops->mend)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "training.memory_copies: device %s cannot go on after a loss: leave it out, or train "
+            "with training.device: cpu",
+            t->found.device.ops->name);
+    t->copies = recover_copies_create(t->trainer, t->local_size, err);
+    return t->copies ? 0 : -1;
+}
+
+int api_copies_step(struct muster_trainer *t, struct muster_error *err)
+{
+    scope_buffer text = {.limit = RECOVER_TEXT_LIMIT};
+    const struct instant begun = clock_now(NULL);
+    if (!t->copies || t->steps % t->config.memory_copies)
+        return 0;
+    if (put_state(t, &text) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the text of a copy");
+    const int result = recover_copies_make(t->copies, &text, err);
+    t->copies_ns = instant_diff_ns(clock_now(NULL), begun);
+    return result;
+}

@@ -1,0 +1,25 @@
+/* copies.h - what recover.c needs of the copies in memory (recover.h). All accept NULL: there are none. */
+#ifndef MUSTER_RUNTIME_TRAIN_RECOVER_COPIES_H
+#define MUSTER_RUNTIME_TRAIN_RECOVER_COPIES_H
+
+#include "proto/base/buffer.h"
+#include "runtime/train/recover/choose.h"
+#include "runtime/train/trainer.h"
+
+struct recover_copies;
+
+/* Rank r's copies are kept by rank (r + shift) % size; 0: there are none. */
+int copies_shift(const struct recover_copies *copies);
+void copies_steps(const struct recover_copies *copies, double own[RECOVER_GENERATIONS],
+                  double kept[RECOVER_GENERATIONS]);
+/* Puts this rank's own copy of a step, which is there, into the trainer. */
+void copies_restore(struct recover_copies *copies, int64_t step);
+/* Walks the copy of the other rank, piece by piece as image_walk. */
+int copies_walk_kept(struct recover_copies *copies, int64_t step,
+                     int (*visit)(void *context, char *bytes, int64_t count), void *context);
+const struct buffer *copies_text(const struct recover_copies *copies, int64_t step,
+                                 struct trainer_counts *counts);
+/* All ranks go on at this step: copies of later ones are of a past that is not repeated. */
+void copies_reset(struct recover_copies *copies, int64_t step);
+
+#endif

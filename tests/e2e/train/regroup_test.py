@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Ranks of muster-train that stay when others are lost: their processes are the same, no checkpoint is opened, and the parameters have the
+bits of a run without a loss. State comes from replicas, from copies in memory, or from the disk where neither is left.
+
+    MUSTER_BUILD=build python3 tests/e2e/train/regroup_test.py [--kills N] [TestClass.test_name ...]
+
+--kills N: so many kills in each of the long runs, of workers, agents and nodes in turn (the full tier has 200)."""
+
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from harness import BUILD, MUSTER, free_port, wait_until
+
+TRAIN = BUILD / "bin" / "muster-train"
+KILLS = 0
+if "--kills" in sys.argv:
+    at = sys.argv.index("--kills")
+    KILLS = int(sys.argv[at + 1])
+    del sys.argv[at:at + 2]
+LIMIT = 120  # seconds, for any run
+MODEL = {"architecture": "gpt2", "vocabulary": 256, "positions": 32, "channels": 32, "heads": 2, "layers": 3}
+TRAINING = {"micro_batch": 1, "global_batch": 4, "sequence_length": 32, "threads": 1, "learning_rate": 0.003}
+REPLICAS = {"strategy": "NO_SHARD"}
+HYBRID = {"strategy": "HYBRID_SHARD", "replicas": 2}
+COPIES = {"strategy": "FULL_SHARD", "memory_copies": 10}
+
+
+def children(pid):
+    """The workers of an agent."""
+    done = subprocess.run(["pgrep", "-P", str(pid), "muster-train"], capture_output=True, text=True)
+    return [int(word) for word in done.stdout.split()]
+
+
+class Job:
+    """Agents on loopback addresses with two ranks each; those beyond `nodes` are spare."""
+
+    def __init__(self, test, name, training, nodes=2, spares=0, tracer=(), **options):
+        self.test, self.folder, self.port = test, test.base / name, free_port()
+        self.folder.mkdir()
+        config = {"training": TRAINING | training | {"output": str(self.folder / "model")}, "model": MODEL, "logging": {"interval": 20},
+                  "data": {"path": str(test.base / "text"), "tokenizer": "bytes"}}
+        (self.folder / "run.yaml").write_text(json.dumps(config))
+        self.nodes, self.tracer = nodes, list(tracer)
+        self.agents = [self.agent(k) for k in range(nodes + spares)]
+
+    def agent(self, k):
+        log = open(self.folder / f"log-{k}", "ab")
+        environment = {name: text for name, text in os.environ.items() if not name.startswith("MUSTER_")}
+        process = subprocess.Popen(
+            [MUSTER, "run", f"--nnodes={self.nodes}", "--nproc-per-node=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}",
+             f"--local-addr=127.0.0.{k + 1}", "--max-restarts=100000", "--restart-backoff=0", "--", *self.tracer, TRAIN, self.folder / "run.yaml"],
+            stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment | {"MUSTER_HOSTNAME": f"node-{k}"})
+        self.test.addCleanup(lambda: (process.kill(), process.wait()))
+        log.close()
+        return process
+
+    def said(self, k=0):
+        return (self.folder / f"log-{k}").read_text(errors="replace")
+
+    def step(self):
+        """The last step that any rank 0 has printed."""
+        return max((int(n) for k in range(len(self.agents)) for n in re.findall(r"(?:^|\W)step (\d+)/", self.said(k))), default=0)
+
+    def await_step(self, step):
+        wait_until(lambda: self.step() >= step or self.over(), f"step {step}: {self.said()[-2000:]}")
+
+    def over(self):
+        return all(agent.poll() is not None for agent in self.agents)
+
+    def workers(self, k):
+        def found():
+            pids = children(self.agents[k].pid)
+            return pids if len(pids) == 2 or self.over() else None
+
+        return wait_until(found, f"the workers of node {k}")
+
+    def regroups(self):
+        return sum(self.said(k).count("regrouped in") for k in range(len(self.agents)))
+
+    def finish(self):
+        for k, agent in enumerate(self.agents):
+            try:
+                code = agent.wait(timeout=LIMIT)
+            except subprocess.TimeoutExpired:
+                self.test.fail(f"node {k} does not end:\n{self.said(k)[-4000:]}")
+            self.test.assertIn(code, (0, -9), self.said(k)[-4000:])
+        return (self.folder / "model").read_bytes()
+
+
+class Regroup(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="muster regroup ")
+        self.addCleanup(scratch.cleanup)
+        self.base, rng = pathlib.Path(scratch.name), random.Random(1)
+        (self.base / "text").write_text(" ".join(rng.choice("the quick brown fox jumps over a lazy dog".split()) for _ in range(4000)))
+
+    def undisturbed(self, training):
+        return Job(self, "undisturbed", training).finish()
+
+    def test_a_worker_and_then_an_agent_is_killed(self):
+        """The worker is replaced on its node, the agent's ranks on a spare. A rank that is stopped holds the others up meanwhile."""
+        for name, training in (("replicas", REPLICAS), ("hybrid", HYBRID), ("copies", COPIES)) if KILLS else (("copies", COPIES),):
+            with self.subTest(name):
+                training = training | {"steps": 800}
+                job = Job(self, name, training, spares=1)
+                stays, lost = job.workers(0), job.workers(1)
+                job.await_step(20)
+                os.kill(lost[0], signal.SIGSTOP)
+                time.sleep(0.05)
+                os.kill(lost[0], signal.SIGKILL)
+                wait_until(lambda: job.regroups() == 1 or job.over(), f"the ranks regroup: {job.said()[-2000:]}")
+                again = job.workers(1)
+                os.kill(again[1], signal.SIGSTOP)
+                self.assertEqual((job.workers(0), again[0]), (stays, lost[1]))
+                job.agents[1].kill()
+                wait_until(lambda: job.regroups() == 2 or job.over(), f"the ranks regroup: {job.said()[-2000:]}")
+                self.assertEqual(children(job.agents[0].pid) or stays, stays)
+                model = job.finish()
+                self.assertEqual(re.findall(r"restart (\d+) of", job.said())[-1], "2")
+                self.assertNotIn("resumed", job.said())
+                base = self.undisturbed(training)
+                self.assertTrue(model == base, "the bits of the undisturbed run")
+                shutil.rmtree(self.base / "undisturbed")
+
+    @unittest.skipUnless(KILLS, "the long one")
+    def test_nothing_is_left_of_a_shard(self):
+        """FULL_SHARD without copies: the survivors keep their processes, and all go back to the disk; without checkpoints they begin anew."""
+        training = {"strategy": "FULL_SHARD", "steps": 600, "checkpoint_dir": str(self.base / "saved"), "checkpoint_every": 40}
+        job = Job(self, "disk", training)
+        stays, lost = job.workers(0), job.workers(1)
+        job.await_step(60)
+        os.kill(lost[1], signal.SIGKILL)
+        wait_until(lambda: job.regroups() == 1 or job.over(), f"the ranks regroup: {job.said()[-2000:]}")
+        self.assertEqual(children(job.agents[0].pid) or stays, stays)
+        model = job.finish()
+        self.assertIn("resumed from step", job.said())
+        job = Job(self, "anew", {"strategy": "FULL_SHARD", "steps": 600})
+        lost = job.workers(1)
+        job.await_step(60)
+        os.kill(lost[1], signal.SIGKILL)
+        self.assertTrue(job.finish() == model, "the bits of a run that began anew")
+        self.assertEqual(job.regroups(), 1)
+
+    def kill_at_random(self, name, training, kills):
+        """Workers, and agents that come back, at any moment of a step."""
+        rng = random.Random(7)
+        job = Job(self, name, training, spares=1)
+        for number in range(kills):
+            job.await_step(min(20, training["steps"]))
+            time.sleep(rng.uniform(0.05, 0.4))
+            if job.over():
+                break
+            k = rng.randrange(1, len(job.agents))
+            if rng.random() < 0.3 and job.agents[k].poll() is None:
+                job.agents[k].kill()
+                job.agents[k].wait()
+                job.agents[k] = job.agent(k)
+                continue
+            workers = children(job.agents[rng.randrange(len(job.agents))].pid)
+            if workers:
+                os.kill(rng.choice(workers), signal.SIGKILL)
+        return job.finish(), job
+
+    @unittest.skipUnless(KILLS, "the long one")
+    def test_many_kills(self):
+        for name, training in (("replicas", REPLICAS), ("hybrid", HYBRID), ("copies", COPIES)):
+            with self.subTest(name):
+                training = training | {"steps": 40 * KILLS}
+                model, job = self.kill_at_random(name, training, KILLS)
+                print(f"{name}: {job.regroups()} regroups in {KILLS} kills", flush=True)
+                self.assertTrue(model == self.undisturbed(training), "the bits of the undisturbed run")
+                shutil.rmtree(self.base / "undisturbed")
+
+
+if __name__ == "__main__":
+    unittest.main()
