@@ -86,6 +86,7 @@ class Job:
         return wait_until(found, f"the workers of node {k}")
 
     def regroups(self):
+        """Those that rank 0 has printed: it was not the rank that was lost."""
         return sum(self.said(k).count("regrouped in") for k in range(len(self.agents)))
 
     def finish(self):
@@ -169,14 +170,14 @@ class Regroup(unittest.TestCase):
                 continue
             workers = children(job.agents[rng.randrange(len(job.agents))].pid)
             if workers:
-                os.kill(rng.choice(workers), signal.SIGKILL)
+                subprocess.run(["kill", "-9", str(rng.choice(workers))], stderr=subprocess.DEVNULL)  # it may have ended
         return job.finish(), job
 
     @unittest.skipUnless(KILLS, "the long one")
     def test_many_kills(self):
         for name, training in (("replicas", REPLICAS), ("hybrid", HYBRID), ("copies", COPIES)):
             with self.subTest(name):
-                training = training | {"steps": 40 * KILLS}
+                training = training | {"steps": 200 * KILLS}
                 model, job = self.kill_at_random(name, training, KILLS)
                 print(f"{name}: {job.regroups()} regroups in {KILLS} kills", flush=True)
                 self.assertTrue(model == self.undisturbed(training), "the bits of the undisturbed run")
