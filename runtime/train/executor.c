@@ -187,8 +187,6 @@ static void run_cast(void *argument)
         k->cast(b->to, to, b->from, from, n, b->context.stream);
 }
 
-/* ---- compression ---- */
-
 /* Feedback and factors are changed here, before the group's step: a checkpoint may still be read. */
 static void wait_for_readers(const struct op_block *b)
 {

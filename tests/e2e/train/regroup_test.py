@@ -52,7 +52,10 @@ class Job:
                   "data": {"path": str(test.base / "text"), "tokenizer": "bytes"}}
         (self.folder / "run.yaml").write_text(json.dumps(config))
         self.nodes, self.tracer = nodes, list(tracer)
-        self.agents = [self.agent(k) for k in range(nodes + spares)]
+        self.agents = [self.agent(k) for k in range(nodes)]
+        for k in range(nodes, nodes + spares):  # the first ones to come make the world
+            self.workers(k - 1)
+            self.agents.append(self.agent(k))
 
     def agent(self, k):
         log = open(self.folder / f"log-{k}", "ab")
@@ -79,11 +82,13 @@ class Job:
         return all(agent.poll() is not None for agent in self.agents)
 
     def workers(self, k):
+        """The pids of node k's ranks."""
+
         def found():
             pids = children(self.agents[k].pid)
             return pids if len(pids) == 2 or self.over() else None
 
-        return wait_until(found, f"the workers of node {k}")
+        return wait_until(found, f"the workers of node {k}", LIMIT)
 
     def regroups(self):
         """Those that rank 0 has printed: it was not the rank that was lost."""
