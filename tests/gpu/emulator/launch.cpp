@@ -6,6 +6,7 @@
 #include "tests/gpu/cudart/fake_cudart.h"
 #include "tests/gpu/emulator/block.h"
 #include "tests/gpu/emulator/shared.h"
+#include "tests/gpu/emulator/watch.h"
 
 #undef threadIdx
 #undef blockIdx
@@ -60,6 +61,26 @@ static bool refused(dim3 grid, dim3 block, size_t shared)
            threads == 0 || threads > 1024 || block.z > 64 || shared > most;
 }
 
+static void (*watch_begin)(const char *operation, const char *kernel, unsigned threads, size_t shared);
+static void (*watch_end)();
+
+void emu_watch(void (*begin)(const char *operation, const char *kernel, unsigned threads, size_t shared),
+               void (*end)())
+{
+    watch_begin = begin;
+    watch_end = end;
+}
+
+static void run_watched(struct emu_launch_call *call)
+{
+    if (watch_begin)
+        watch_begin(call->operation, call->kernel, call->block.x * call->block.y * call->block.z,
+                    call->shared);
+    emu_run(call);
+    if (watch_end)
+        watch_end();
+}
+
 /* Kernels of two streams take turns, which is no order between them. */
 static void run(void *argument)
 {
@@ -69,7 +90,7 @@ static void run(void *argument)
     lock.lock();
     if (AnnotateIgnoreSyncEnd)
         AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
-    emu_run((struct emu_launch_call *)argument);
+    run_watched((struct emu_launch_call *)argument);
     if (AnnotateIgnoreSyncBegin)
         AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
     lock.unlock();

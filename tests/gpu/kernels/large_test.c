@@ -73,11 +73,82 @@ static void an_optimizer_steps_all_elements(void **state)
     assert_close("v", at[3], &v, 1, 0, 1e-6);
 }
 
+/* ---- operations by element ---- */
+
+/* Arrays of MANY elements that are 0, all but their last. */
+#define MANY ((INT64_C(1) << 31) + 300)
+
+static void *many(float last)
+{
+    void *memory = device_zeroes(MANY);
+    CUDA_OK(cudaMemcpy((float *)memory + MANY - 1, &last, sizeof last, cudaMemcpyHostToDevice));
+    return memory;
+}
+
+static float last_of(const void *memory)
+{
+    float value;
+    fetch(&value, (const float *)memory + MANY - 1, sizeof value);
+    return value;
+}
+
+/* Only the block that has the last element runs. */
+static void with_last_block(void)
+{
+    char block[16];
+    (void)snprintf(block, sizeof block, "%d",
+                   (int)((MANY - 1) % ((int64_t)CUDA_ELEMENT_BLOCKS * CUDA_BLOCK) / CUDA_BLOCK));
+    setenv("EMU_ONLY_BLOCK", block, 1);
+}
+
+static void sums_and_scales_reach_the_last(void **state)
+{
+    scope_device void *a = many(2), *b = many(3);
+    (void)state;
+    with_last_block();
+    ENQUEUED(cuda_add(a, a, b, MANY, NULL, &failed));
+    assert_true(last_of(a) == 5);
+    ENQUEUED(cuda_accumulate(a, b, 1, MANY, NULL, &failed));
+    assert_true(last_of(a) == 8);
+    ENQUEUED(cuda_scale(a, 0.25, MANY, NULL, &failed));
+    assert_true(last_of(a) == 2);
+    unsetenv("EMU_ONLY_BLOCK");
+}
+
+static void conversions_reach_the_last(void **state)
+{
+    scope_device void *a = many(1.5f), *narrow = many(0), *b = many(1);
+    (void)state;
+    with_last_block();
+    ENQUEUED(cuda_cast(narrow, DTYPE_BF16, a, DTYPE_F32, MANY, NULL, &failed));
+    ENQUEUED(cuda_widen(b, narrow, DTYPE_BF16, 1, MANY, NULL, &failed));
+    assert_true(last_of(b) == 2.5f);
+    unsetenv("EMU_ONLY_BLOCK");
+}
+
+static void averages_and_steps_reach_the_last(void **state)
+{
+    const struct step_scalars s = {.learning_rate = {0.5}, .clip = 1};
+    scope_device void *mean = many(4), *param = many(2), *grad = many(1), *momentum = many(0);
+    scope_device void *scalars = device_copy(&s, sizeof s);
+    (void)state;
+    with_last_block();
+    ENQUEUED(cuda_average(mean, param, 0.5, MANY, scalars, NULL, &failed));
+    assert_true(last_of(mean) == 3);
+    ENQUEUED(cuda_sgd(param, momentum, grad, OPTIMIZER_WHOLE(MANY, 0), 0.9, 0, 0, NULL, DTYPE_F32, scalars,
+                      NULL, &failed));
+    assert_true(last_of(param) == 1.5f && last_of(momentum) == 1);
+    unsetenv("EMU_ONLY_BLOCK");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_logits_lie_far_apart),
         cmocka_unit_test(an_optimizer_steps_all_elements),
+        cmocka_unit_test(sums_and_scales_reach_the_last),
+        cmocka_unit_test(conversions_reach_the_last),
+        cmocka_unit_test(averages_and_steps_reach_the_last),
     };
     setenv("FAKE_CUDA_MEMORY", "68719476736", 1); /* address space alone */
     kernels_test_begin(1);

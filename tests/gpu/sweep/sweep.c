@@ -1,14 +1,16 @@
 /* sweep.c - the fault sweep: every call of cudart, cuBLASLt and NCCL in a training run of 3 steps on 2 ranks
  * fails once, each in a run of its own.
  *
- *   gpu_sweep [--all] [--restart] [--graphs] [--comm nccl|host] [--jobs N] [FUNCTION | FUNCTION:N@RANK ...]
+ *   gpu_sweep [--all] [--restart] [--graphs] [--comm nccl|host] [--jobs N] [--set KEY=VALUE ...]
+ *             [FUNCTION | FUNCTION:N@RANK ...]
  *
  * Each time both ranks end within 10 s (more on a machine on which a run without faults takes long) with an
  * error that names the call or its operation. An error that no restart would mend is printed by a single rank
  * for both. The ranks leave none of the libraries' objects: no memory, stream, event, graph, communicator,
  * descriptor. A call whose failure does no harm (table below) may also leave a run that ends with the
  * undisturbed weights. --restart: then the run is started again, as a launcher does, and has to end with the
- * undisturbed weights. --graphs: layers are launched as CUDA graphs.
+ * undisturbed weights. --graphs: layers are launched as CUDA graphs. --set: of the run's configuration, which
+ * has one layer.
  *
  * Without --all a sample fails: the first and the last call of each function, on the ranks in turn. With
  * --all every call fails, on the ranks in turn. Of the calls that are repeated until the work is done (ASKS)
@@ -91,6 +93,8 @@ static struct {
     bool all, restarts, graphs;
     const char *comm;
     int jobs;
+    const char *sets[SWEEP_SETS];
+    int set_count;
     char *const *wanted;
     int wanted_count;
     int64_t limit_ns;
@@ -213,6 +217,7 @@ static struct sweep_run run_of(const char *folder, int64_t number)
     return (struct sweep_run){.folder = folder,
                               .comm = sweep.comm,
                               .graphs = sweep.graphs,
+                              .sets = sweep.sets,
                               .store = sweep.store,
                               .number = number,
                               .limit_ns = sweep.limit_ns};
@@ -282,6 +287,9 @@ static int naming_of(const struct fault *fault, const struct sweep_rank *rank)
     /* a collective fails on the device, after its call: the next call on the stream may meet that first */
     if (alias && *sweep_line(rank->said, "error: ", "the stream refused the operation", line))
         return NAMED;
+    /* the host's comm tells peers of a rank that has failed, and not why */
+    if (!strcmp(sweep.comm, "host") && *sweep_line(rank->said, "error: ", "aborted comm", line))
+        return NOT_NAMED;
     return *sweep_line(rank->said, "error: ", "", line) ? NAMED_OTHERWISE : NOT_NAMED;
 }
 
@@ -440,6 +448,8 @@ static int read_words(int argc, char *argv[])
             sweep.comm = argv[++i];
         else if (!strcmp(argv[i], "--jobs") && atoi(next) > 0 && atoi(next) <= JOBS_MOST)
             sweep.jobs = atoi(argv[++i]);
+        else if (!strcmp(argv[i], "--set") && *next && sweep.set_count < SWEEP_SETS)
+            sweep.sets[sweep.set_count++] = argv[++i];
         else if (argv[i][0] == '-')
             return -1;
         else {
@@ -470,7 +480,7 @@ int main(int argc, char *argv[])
 {
     if (read_words(argc, argv)) {
         fprintf(stderr, "usage: gpu_sweep [--all] [--restart] [--graphs] [--comm nccl|host] [--jobs N] "
-                        "[FUNCTION | FUNCTION:N@RANK ...]\n");
+                        "[--set KEY=VALUE ...] [FUNCTION | FUNCTION:N@RANK ...]\n");
         return 2;
     }
     const char *sanitized = getenv("MUSTER_SANITIZED");

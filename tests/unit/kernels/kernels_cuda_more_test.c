@@ -136,8 +136,8 @@ static void check_rms_norm(int N, int C, int beta_in, int beta)
 
 static void rms_norm_matches(void **state)
 {
-    static const int shapes[][2] = {{0, 4},  {1, 1},    {2, 31},    {7, 32},
-                                    {8, 33}, {257, 96}, {1025, 40}, {3, 1600}};
+    static const int shapes[][2] = {{0, 4},    {1, 1},     {2, 31},   {7, 32},  {8, 33},
+                                    {257, 96}, {1025, 40}, {3, 1600}, {8200, 8}};
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int betas = 0; betas < 4; betas++)

@@ -1,0 +1,12 @@
+/* watch.h - what runs on the emulator, for a program that counts: begin and end of each kernel, on its
+ * stream's thread, one kernel at a time. */
+#ifndef MUSTER_TESTS_GPU_WATCH_H
+#define MUSTER_TESTS_GPU_WATCH_H
+
+#include <stddef.h>
+
+/* threads of a block, bytes of its dynamic shared memory; before the first launch */
+void emu_watch(void (*begin)(const char *operation, const char *kernel, unsigned threads, size_t shared),
+               void (*end)());
+
+#endif
