@@ -287,9 +287,6 @@ static int naming_of(const struct fault *fault, const struct sweep_rank *rank)
     /* a collective fails on the device, after its call: the next call on the stream may meet that first */
     if (alias && *sweep_line(rank->said, "error: ", "the stream refused the operation", line))
         return NAMED;
-    /* the host's comm tells peers of a rank that has failed, and not why */
-    if (!strcmp(sweep.comm, "host") && *sweep_line(rank->said, "error: ", "aborted comm", line))
-        return NOT_NAMED;
     return *sweep_line(rank->said, "error: ", "", line) ? NAMED_OTHERWISE : NOT_NAMED;
 }
 

@@ -130,6 +130,7 @@ class Cuda(unittest.TestCase):
         return (self.path / name).read_bytes()
 
     # Operations of two layers wait for one other at most. fp16 with a fixed scale: a step that is skipped trains nothing.
+    hybrid = ("training.strategy=HYBRID_SHARD", "training.replicas=2")
     four = ("model.layers=4", "model.vocabulary=259")  # a head with rows that devices pad
     types = {"fp32": (), "bf16": ("training.dtype=bf16",), "fp16": ("training.dtype=fp16", "training.loss_scale=256")}
 
@@ -261,6 +262,25 @@ class Moves(Cuda):
                 self.assertLessEqual(relative(rest.losses, wanted[begun:]), bound, (rest.losses, wanted))
 
 
+    @needs_fakes
+    @unittest.skipUnless(FULL, "long")
+    def test_a_checkpoint_goes_to_replicas_of_shards_and_back(self):
+        self.comm = "nccl"
+        shared = ("training.steps=6", "training.schedule=cosine", *self.four)
+        wanted, control = (self.learns(*shared, *more, device="cpu").losses for more in ((), ("training.micro_batch=2",)))
+        for number, ((first, ranks, sets), (second, others, changes)) in enumerate(((("cuda", 4, self.hybrid), ("cpu", 2, ())), (("cpu", 2, ()), ("cuda", 4, self.hybrid)),
+                                                                                   (("cuda", 4, self.hybrid), ("cuda", 2, ())))):
+            with self.subTest(first=first, second=second):
+                folder = self.path / f"checkpoints-{number}"
+                kept = (f"training.checkpoint_dir={folder}", "training.checkpoint_every=2")
+                self.learns(*shared, *sets, *kept, device=first, ranks=ranks)
+                for later in sorted(folder.glob("step-*"), key=lambda path: int(path.name.split("-")[1]))[1:]:
+                    subprocess.run(["rm", "-rf", str(later)], check=True)
+                rest = self.learns(*shared, *changes, *kept, device=second, ranks=others)
+                self.assertIn("resumed from step 2", rest.output)
+                self.assertLessEqual(relative(rest.losses, wanted[2:]), max(1e-6, 3 * relative(control, wanted)), (rest.losses, wanted))
+
+
 class Memory(Cuda):
     def report(self, name="report"):
         return {key: int(value) for key, value in (line.split() for line in (self.path / name).read_text().splitlines())}
@@ -301,6 +321,14 @@ class Memory(Cuda):
                     self.assertIn("a plan of training.device: cuda (plan with cpu for the CPU's sizes)", done.stderr)
                 else:
                     self.assertEqual(json.loads(done.stdout)["bytes"], run.planned, (device, done.stderr))
+
+    @needs_fakes
+    @unittest.skipUnless(FULL, "long")
+    def test_high_water_of_replicas_of_shards(self):
+        self.comm = "nccl"
+        for dtype in self.types.values():
+            beyond = self.beyond_the_plan(*self.hybrid, *self.four, *dtype, ranks=4) - WORKSPACE - BOUNCES
+            self.assertTrue(0 < beyond < 1 << 20, beyond)
 
     def plan(self, device, *sets, **environment):
         """The plan as JSON, or the error, on a machine without a driver."""
@@ -375,6 +403,17 @@ class Graphs(Cuda):
                 found = self.learns(*sets, self.graphs, ranks=ranks, FAKE_CUDA_SCHEDULE=schedule)
                 self.assertEqual(found.losses, plain.losses)
                 self.assertEqual(self.model(), wanted)
+
+    @needs_fakes
+    @unittest.skipUnless(FULL, "long")
+    def test_no_bit_changes_in_replicas_of_shards(self):
+        self.comm = "nccl"
+        for dtype in self.types.values():
+            sets = (f"training.output={self.path / 'model'}", *self.hybrid, *self.four, *dtype)
+            plain = self.learns(*sets, ranks=4)
+            wanted = self.model()
+            self.assertEqual(self.learns(*sets, self.graphs, ranks=4).losses, plain.losses)
+            self.assertEqual(self.model(), wanted)
 
     def test_an_evaluation_and_a_sample_between_steps(self):
         sets = (f"training.output={self.path / 'model'}", "training.steps=4", "training.evaluate_every=1", "data.validation_share=0.2",
