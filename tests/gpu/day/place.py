@@ -14,6 +14,7 @@ from runner import Skip
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 # Programs of nvcc's build, and those over the emulator that they are in a rehearsal.
 OVER_FAKES = {"kernels_cuda_test": "gpu_kernels", "kernels_cuda_more_test": "gpu_kernels_more", "kernels_cuda_attention_test": "gpu_kernels_attention",
+              "kernels_cuda_attention_narrow_test": "gpu_kernels_attention_narrow",
               "gpu_products_real": "gpu_products", "gpu_kernels_table_real": "gpu_kernels_table"}
 NEEDS_GPU = {"kernels_cuda_status_test"}  # looks at the real runtime's names
 PROSE = " ".join(f"the {adjective} {noun} {verb} over the {other} and then it rests." for adjective in ("quick", "slow", "old")
