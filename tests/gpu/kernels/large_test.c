@@ -92,12 +92,14 @@ static float last_of(const void *memory)
     return value;
 }
 
-/* Only the block that has the last element runs. */
-static void with_last_block(void)
+/* Only the block that has the last element runs, of a kernel whose threads have so many elements at a time.
+ */
+static void with_last_block(int elements)
 {
     char block[16];
+    const int64_t piece = (MANY - 1) / elements;
     (void)snprintf(block, sizeof block, "%d",
-                   (int)((MANY - 1) % ((int64_t)CUDA_ELEMENT_BLOCKS * CUDA_BLOCK) / CUDA_BLOCK));
+                   (int)(piece % ((int64_t)CUDA_ELEMENT_BLOCKS * CUDA_BLOCK) / CUDA_BLOCK));
     setenv("EMU_ONLY_BLOCK", block, 1);
 }
 
@@ -105,7 +107,7 @@ static void sums_and_scales_reach_the_last(void **state)
 {
     scope_device void *a = many(2), *b = many(3);
     (void)state;
-    with_last_block();
+    with_last_block(4);
     ENQUEUED(cuda_add(a, a, b, MANY, NULL, &failed));
     assert_true(last_of(a) == 5);
     ENQUEUED(cuda_accumulate(a, b, 1, MANY, NULL, &failed));
@@ -119,7 +121,7 @@ static void conversions_reach_the_last(void **state)
 {
     scope_device void *a = many(1.5f), *narrow = many(0), *b = many(1);
     (void)state;
-    with_last_block();
+    with_last_block(1);
     ENQUEUED(cuda_cast(narrow, DTYPE_BF16, a, DTYPE_F32, MANY, NULL, &failed));
     ENQUEUED(cuda_widen(b, narrow, DTYPE_BF16, 1, MANY, NULL, &failed));
     assert_true(last_of(b) == 2.5f);
@@ -132,7 +134,7 @@ static void averages_and_steps_reach_the_last(void **state)
     scope_device void *mean = many(4), *param = many(2), *grad = many(1), *momentum = many(0);
     scope_device void *scalars = device_copy(&s, sizeof s);
     (void)state;
-    with_last_block();
+    with_last_block(1);
     ENQUEUED(cuda_average(mean, param, 0.5, MANY, scalars, NULL, &failed));
     assert_true(last_of(mean) == 3);
     ENQUEUED(cuda_sgd(param, momentum, grad, OPTIMIZER_WHOLE(MANY, 0), 0.9, 0, 0, NULL, DTYPE_F32, scalars,
