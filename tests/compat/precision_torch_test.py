@@ -20,6 +20,7 @@ import sys
 import tempfile
 
 import gpt_torch_test as gpt
+import llama_torch_test
 from model_against_torch import BETA1, BETA2, CLIP, DECAY, EPSILON, LR, STEPS, Comparison, batches, ours, torch
 import model_against_torch
 
@@ -134,14 +135,14 @@ LAST = MIXED_STEPS // 3
 
 
 class Model(torch.nn.Module):
-    def __init__(self, parameters):
+    def __init__(self, parameters, loss_of=gpt.loss_of):
         super().__init__()
-        self.names = list(parameters)
+        self.names, self.loss_of = list(parameters), loss_of
         for i, value in enumerate(parameters.values()):
             self.register_parameter(f"p{i}", torch.nn.Parameter(value.clone()))
 
     def forward(self, tokens, targets):
-        return gpt.loss_of({name: getattr(self, f"p{i}") for i, name in enumerate(self.names)}, tokens, targets)
+        return self.loss_of({name: getattr(self, f"p{i}") for i, name in enumerate(self.names)}, tokens, targets)
 
 
 def train(model, tokens, targets, context=None):
@@ -189,11 +190,11 @@ def fsdp(inputs):
         return [torch.load(os.path.join(folder, f"losses-seed{i}")) for i in range(len(inputs))]
 
 
-def longer(generator):
+def longer(generator, vocabulary=gpt.VOCAB):
     """More batches of one law than model_against_torch's."""
     kept, model_against_torch.STEPS = model_against_torch.STEPS, MIXED_STEPS
     try:
-        return batches(generator, gpt.VOCAB, gpt.B, gpt.T)
+        return batches(generator, vocabulary, gpt.B, gpt.T)
     finally:
         model_against_torch.STEPS = kept
 
@@ -244,6 +245,34 @@ def compare_distances(comparison, seeds):
             comparison.check(f"{ours_name}, times {their_name}'s distance from float64", median[ours_name] / median[their_name], 1.5)
 
 
+class Llama(llama_torch_test.Llama):
+    """In the type of its parameters: the angles of positions are float64."""
+
+    def rotate(self, x):
+        return super().rotate(x.float()).to(x.dtype) if x.dtype != torch.float64 else super().rotate(x)
+
+
+def compare_llama(comparison, seeds):
+    llama, distances = Llama(layers=2), {"autocast": [], "bf16": [], "f16": []}
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        parameters = llama.initial_parameters(generator)
+        tokens, targets = longer(generator, llama.vocab)
+        exact = train(Model({name: value.double() for name, value in parameters.items()}, llama.loss_of), tokens, targets)
+        distance = lambda losses: (losses - exact).abs()[-LAST:].mean().item()
+        autocast = lambda: torch.autocast("cpu", dtype=torch.bfloat16)
+        distances["autocast"].append(distance(train(Model(parameters, llama.loss_of), tokens, targets, autocast)))
+        for dtype, scale in (("bf16", 0), ("f16", 1024)):
+            losses = ours(llama.numbers(), parameters, tokens, targets, Steps(MIXED_STEPS), dtype="v-" + dtype, ranks=2,
+                          strategy="FULL_SHARD", moves=(dtype, dtype, scale))[0]
+            distances[dtype].append(distance(torch.tensor(losses, dtype=torch.float64)))
+        print(f"Llama: loss {exact[0]:.4f} -> {exact[-1]:.4f}; distances: "
+              + ", ".join(f"{name} {values[-1]:.2e}" for name, values in distances.items()), flush=True)
+    median = {name: statistics.median(values) for name, values in distances.items()}
+    for dtype in ("bf16", "f16"):
+        comparison.check(f"Llama, values of {dtype}, times autocast's distance from float64", median[dtype] / median["autocast"], 1.5)
+
+
 def main():
     torch.set_num_threads(1)  # tiny products, and other tests run next to this one
     generator = torch.Generator().manual_seed(7)
@@ -255,6 +284,8 @@ def main():
     compare_emulation(comparison, parameters, tokens, targets, DOUBLE_RUNS, "f64", STEPS if full else 8)
     compare_emulation(comparison, parameters, tokens, targets, FLOAT_RUNS, "f32", STEPS if full else 15)
     compare_distances(comparison, range(100, 108 if full else 101))
+    if full:
+        compare_llama(comparison, range(100, 103))
     return 1 if comparison.failures else 0
 
 
