@@ -85,6 +85,8 @@ static int open_rank(struct calibrate_rank *rank)
     if (!rank->device)
         return -1;
     rank->kernels = rank->ops->kernels(rank->device);
+    if (o->plan->options.value_dtype != rank->kernels->value) /* buffers are the plan's */
+        rank->kernels = o->plan->options.kernels;
     rank->compute = rank->ops->stream_create(rank->device, "compute", true, &rank->err);
     rank->side = rank->ops->stream_create(rank->device, "side", false, &rank->err);
     rank->found.layers = mem_calloc((size_t)o->model->layer_count, sizeof *rank->found.layers);

@@ -58,6 +58,30 @@ static void runs_repeat_and_learn(void **state)
     assert_memory_not_equal(losses[0], losses[1], FEW * sizeof(double));
 }
 
+static struct model *llama(const struct training *run, struct muster_error *err)
+{
+    const struct llama_config config = {.layers = 2,
+                                        .channels = 24,
+                                        .heads = 4,
+                                        .kv_heads = 2,
+                                        .vocab = run->gpt.vocab,
+                                        .max_positions = run->gpt.max_positions};
+    return llama_create(&config, err);
+}
+
+static void a_llama_stays_near_fp32(void **state)
+{
+    (void)state;
+    double values[STEPS], exact[STEPS];
+    struct training run = values_of(DTYPE_BF16), whole = training_small();
+    run.create = whole.create = llama;
+    whole.steps = run.steps;
+    losses_of(run, values);
+    losses_of(whole, exact);
+    assert_memory_not_equal(values, exact, FEW * sizeof(double));
+    assert_true(training_deviation(values, exact, FEW) < 1e-2);
+}
+
 /* Recomputation forms the same bits again, and a stage gets the bits that the one before has formed. */
 static void recomputation_and_stages_have_the_same_bits(void **state)
 {
@@ -188,6 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_repeat_and_learn),
+        cmocka_unit_test(a_llama_stays_near_fp32),
         cmocka_unit_test(recomputation_and_stages_have_the_same_bits),
         cmocka_unit_test(worlds_agree),
         cmocka_unit_test(rows_are_exchanged_as_values),
