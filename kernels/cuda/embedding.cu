@@ -162,16 +162,16 @@ static int add_rows(const char *operation, struct rows_target target, const V *f
     return 0;
 }
 
-extern "C" int cuda_rows_add(void *to, int64_t first, int64_t count, int64_t at, const void *rows,
-                             const int32_t *index, int N, int T, int C, void *stream,
-                             struct muster_error *err)
+template <typename V>
+static int rows_add_of(void *to, int64_t first, int64_t count, int64_t at, const void *rows,
+                       const int32_t *index, int N, int T, int C, void *stream, struct muster_error *err)
 {
     CUDA_CHECK_SIZE("rows_add", N, err);
     CUDA_CHECK_SIZE("rows_add", T, err);
     CUDA_CHECK_SIZE("rows_add", C, err);
     if (N == 0 || C == 0 || count == 0)
         return 0;
-    return add_rows("rows_add", {(float *)to, first, count, at}, (const float *)rows, index, N, T, C,
+    return add_rows("rows_add", {(float *)to, first, count, at}, (const V *)rows, index, N, T, C,
                     (cudaStream_t)stream, err);
 }
 
@@ -205,6 +205,8 @@ static int embedding_backward_of(void *dwte, void *dwpe, const void *dout, const
 
 #define TYPED_embedding_forward  ~,
 #define TYPED_embedding_backward ~,
+#define TYPED_rows_add           ~,
 #include "kernels/cuda/typed.inc"
 #undef TYPED_embedding_forward
 #undef TYPED_embedding_backward
+#undef TYPED_rows_add

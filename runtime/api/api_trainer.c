@@ -190,12 +190,10 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
     options->products = t->products = choose_products(t);
     if (t->plan.value_dtype == DTYPE_F32)
         return 0;
-    if (!t->found.device.ops->host_memory)
-        return error_set(
-            err, MUSTER_E_UNSUPPORTED,
-            "training.values: dtype: device %s computes in fp32 and tf32: leave it out, or train with "
-            "training.device: cpu",
-            t->found.device.ops->name);
+    if (!t->found.device.ops->host_memory) {
+        options->values = t->plan.value_dtype;
+        return 0;
+    }
     options->kernels = kernels_cpu_values(t->plan.value_dtype);
     return 0;
 }

@@ -140,7 +140,12 @@ static struct device *cuda_open(int local_rank, int threads, struct muster_error
 
 static const struct kernels *cuda_kernels(struct device *device)
 {
-    return kernels_cuda(device && device->tf32);
+    return kernels_cuda(device ? device->values : DTYPE_F32, device && device->tf32);
+}
+
+static const struct kernels *cuda_kernels_f32(struct device *device)
+{
+    return kernels_cuda(DTYPE_F32, device && device->tf32);
 }
 
 static void cuda_sync_errors(struct device *device, bool on)
@@ -165,6 +170,20 @@ static int cuda_tf32(struct device *device, struct muster_error *err)
     return 0;
 }
 
+/* Tensor cores multiply f16 from sm_75 on, the least that the module is built for, and bf16 from sm_80 on. */
+static int cuda_values(struct device *device, enum dtype values, struct muster_error *err)
+{
+    const struct cudaDeviceProp *p = &device->properties;
+    if (values == DTYPE_BF16 && p->major < 8)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "%s (sm_%d%d) has no bf16, which begins with sm_80: set training.dtype: fp16, or leave "
+            "training.values out",
+            p->name, p->major, p->minor);
+    device->values = values;
+    return 0;
+}
+
 static struct instant cuda_event_time(struct device_event *event)
 {
     (void)event;
@@ -186,6 +205,8 @@ const struct device_ops *device_cuda(void)
         .leave = cuda_leave,
         .sync_errors = cuda_sync_errors,
         .tf32 = cuda_tf32,
+        .values = cuda_values,
+        .kernels_f32 = cuda_kernels_f32,
         .arena_create = cuda_arena_create,
         .arena_destroy = cuda_arena_destroy,
         .stream_create = cuda_stream_create,

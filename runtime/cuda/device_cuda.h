@@ -84,6 +84,7 @@ struct device {
     struct cudaDeviceProp properties;
     bool sync_errors, tf32;
     _Atomic(int) left;                   /* multiprocessors that products leave to comms */
+    enum dtype values;                   /* DTYPE_F32 before device_ops.values */
     int priority_compute, priority_comm; /* a lower number goes first */
     pthread_mutex_t listing;             /* lock of the list of streams, against their ends */
     _Atomic(bool)

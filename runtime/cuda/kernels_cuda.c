@@ -3,6 +3,7 @@
 #include "runtime/cuda/kernels_cuda.h"
 
 #include "kernels/cuda/operations.h"
+#include "proto/base/error.h"
 #include "runtime/cuda/kernels_enqueue.h"
 #include "runtime/cuda/products.h"
 
@@ -38,34 +39,90 @@ static void enqueue_norm_squared(double *out, const void *values, int64_t n, int
     KERNELS_PICK(CUDA_TENSOR_##name, ENQUEUER(name##_tf32, parameters, arguments, queue), )
 #include "kernels/operations.inc"
 
+/* ---- values and weights of 16 bits ---- */
+
+/* Operations that kernels/cuda has in fp32 alone. */
+#define CUDA_WIDE_conv2d_forward         ~,
+#define CUDA_WIDE_conv2d_backward_input  ~,
+#define CUDA_WIDE_conv2d_backward_weight ~,
+#define CUDA_WIDE_max_pool2d_forward     ~,
+#define CUDA_WIDE_max_pool2d_backward    ~,
+#define CUDA_WIDE_avg_pool2d_forward     ~,
+#define CUDA_WIDE_avg_pool2d_backward    ~,
+#define CUDA_WIDE_batch_norm_forward     ~,
+#define CUDA_WIDE_batch_norm_fixed       ~,
+#define CUDA_WIDE_batch_norm_backward    ~,
+#define CUDA_WIDE_batch_norm_change      ~,
+
+static int kernels_cuda_refuse(const char *operation, enum dtype values, struct muster_error *err)
+{
+    return error_set(err, MUSTER_E_UNSUPPORTED,
+                     "%s: CUDA devices compute it in f32, not in %s: leave training.values at auto",
+                     operation, dtype_name(values));
+}
+
+/* kernels_cuda_refuse never lets the operation of f32 run, which only names the arguments. */
+#define REFUSER(symbol, name, values, parameters, arguments)                                                 \
+    static void enqueue_##symbol(KERNELS_EACH parameters, void *stream)                                      \
+    {                                                                                                        \
+        ENQUEUE(kernels_cuda_refuse(#name, values, err) || cuda_##name(KERNELS_EACH arguments, queue, err)); \
+    }
+#define NARROW_ENQUEUER(symbol, name, values, parameters, arguments)                                         \
+    KERNELS_PICK(CUDA_WIDE_##name, REFUSER(symbol, name, values, parameters, arguments),                     \
+                 ENQUEUER(symbol, parameters, arguments, KERNELS_PICK(CUDA_LIBRARY_##name, handle, queue)))
+#define OPERATION(name, parameters, arguments)                                                               \
+    NARROW_ENQUEUER(name##_bf16, name, DTYPE_BF16, parameters, arguments)                                    \
+    NARROW_ENQUEUER(name##_f16, name, DTYPE_F16, parameters, arguments)
+#define FUSED OPERATION
+#define FIXED(name, parameters, arguments)
+#include "kernels/operations.inc"
+
 /* 128 bytes: every row begins at a line of the cache, as the first row does, and cuBLASLt's and our own
  * kernels may take 16 bytes at a time. */
-enum { CUDA_ROW_MULTIPLE = 32 };
+enum { CUDA_ROW_BYTES = 128 };
 
 /* A head's weight gradient is read and written once a chunk: few of them. */
 enum { CUDA_CHUNK_BYTES = 512 << 20 };
 
-#define TABLE_HEAD(table_name)                                                                               \
-    .abi = KERNELS_ABI, .size = sizeof(struct kernels), .name = (table_name), .value = DTYPE_F32,            \
-    .weight = DTYPE_F32, .statistic = DTYPE_F32, .gradient = DTYPE_F32, .row_multiple = CUDA_ROW_MULTIPLE,   \
-    .chunk_bytes = CUDA_CHUNK_BYTES, .compress = &kernels_compress_cuda
+#define TABLE_HEAD(table_name, values, size_of_value)                                                        \
+    .abi = KERNELS_ABI, .size = sizeof(struct kernels), .name = (table_name), .value = (values),             \
+    .weight = (values), .statistic = DTYPE_F32, .gradient = DTYPE_F32,                                       \
+    .row_multiple = CUDA_ROW_BYTES / (size_of_value), .chunk_bytes = CUDA_CHUNK_BYTES,                       \
+    .compress = &kernels_compress_cuda
 
-const struct kernels *kernels_cuda(bool tf32)
-{
-    static const struct kernels f32 = {
-        TABLE_HEAD("cuda-f32"),
+static const struct kernels f32 = {
+    TABLE_HEAD("cuda-f32", DTYPE_F32, 4),
 #define OPERATION(operation, parameters, arguments) .operation = enqueue_##operation,
 #define FUSED                                       OPERATION
 #define WORK(operation, parameters, arguments)      .operation = cuda_##operation,
 #include "kernels/operations.inc"
-    };
-    static const struct kernels with_tf32 = {
-        TABLE_HEAD("cuda-tf32"),
+};
+static const struct kernels with_tf32 = {
+    TABLE_HEAD("cuda-tf32", DTYPE_F32, 4),
 #define OPERATION(operation, parameters, arguments)                                                          \
     .operation = KERNELS_PICK(CUDA_TENSOR_##operation, enqueue_##operation##_tf32, enqueue_##operation),
 #define FUSED                                  OPERATION
 #define WORK(operation, parameters, arguments) .operation = cuda_##operation,
 #include "kernels/operations.inc"
-    };
-    return tf32 ? &with_tf32 : &f32;
+};
+static const struct kernels bf16 = {
+    TABLE_HEAD("cuda-bf16", DTYPE_BF16, 2),
+#define OPERATION(operation, parameters, arguments) .operation = enqueue_##operation##_bf16,
+#define FUSED                                       OPERATION
+#define FIXED(operation, parameters, arguments)     .operation = enqueue_##operation,
+#define WORK(operation, parameters, arguments)      .operation = cuda_##operation,
+#include "kernels/operations.inc"
+};
+static const struct kernels f16 = {
+    TABLE_HEAD("cuda-f16", DTYPE_F16, 2),
+#define OPERATION(operation, parameters, arguments) .operation = enqueue_##operation##_f16,
+#define FUSED                                       OPERATION
+#define FIXED(operation, parameters, arguments)     .operation = enqueue_##operation,
+#define WORK(operation, parameters, arguments)      .operation = cuda_##operation,
+#include "kernels/operations.inc"
+};
+
+const struct kernels *kernels_cuda(enum dtype values, bool tf32)
+{
+    return values == DTYPE_BF16 ? &bf16 : values == DTYPE_F16 ? &f16 : tf32 ? &with_tf32 : &f32;
 }

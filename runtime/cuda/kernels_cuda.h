@@ -14,8 +14,9 @@
 extern "C" {
 #endif
 
-/* "cuda-f32" or "cuda-tf32"; streams' products are opened with the same tf32. Static. */
-const struct kernels *kernels_cuda(bool tf32);
+/* "cuda-f32", "cuda-tf32", "cuda-bf16" or "cuda-f16", by the type of values and weights; streams' products
+ * are opened with the same tf32, which is of f32 alone. Static. */
+const struct kernels *kernels_cuda(enum dtype values, bool tf32);
 
 #ifdef __cplusplus
 }

@@ -100,14 +100,23 @@ struct product {
     bool transposed_a, transposed_b, add;
     const void *a, *b, *bias; /* bias NULL: none */
     void *d;
+    enum dtype factors, result; /* A and B have the one, D and a bias the other */
 };
+
+static cudaDataType type_of(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? CUDA_R_16BF : dtype == DTYPE_F16 ? CUDA_R_16F : CUDA_R_32F;
+}
 
 /* What cuBLASLt may assume of the pointers. Few classes, so that a shape is not chosen for again and again:
  * the arenas' parts begin at 256 or somewhere. */
 static int32_t alignment_class(const struct product *p)
 {
     uintptr_t all = (uintptr_t)p->a | (uintptr_t)p->b | (uintptr_t)p->d;
-    return all % 256 == 0 ? 256 : all % 16 == 0 ? 16 : sizeof(float);
+    return all % 256 == 0             ? 256
+           : all % 16 == 0            ? 16
+           : all % sizeof(float) == 0 ? sizeof(float)
+                                      : sizeof(uint16_t);
 }
 
 /* Memory of a lower alignment may fault in cuBLASLt's epilogue: no preference states its alignment. */
@@ -132,7 +141,9 @@ static int multiply(const struct product *p, const struct cuda_stream_handle *ha
                                         .epilogue = bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT,
                                         .multiprocessors =
                                             handle->multiprocessors ? handle->multiprocessors(handle) : 0,
-                                        .alignment = alignment_class(p)};
+                                        .alignment = alignment_class(p),
+                                        .factors = type_of(p->factors),
+                                        .result = type_of(p->result)};
     if (!products)
         return -1;
     const struct product_plan *plan = product_plan_of(products, &shape, operation, err);
@@ -156,11 +167,13 @@ static int multiply(const struct product *p, const struct cuda_stream_handle *ha
 }
 
 /* Nothing is multiplied: the output keeps its value, or is 0. */
-static int multiply_nothing(void *out, int64_t elements, bool add, const struct cuda_stream_handle *handle,
-                            const char *operation, struct muster_error *err)
+static int multiply_nothing(void *out, enum dtype dtype, int64_t elements, bool add,
+                            const struct cuda_stream_handle *handle, const char *operation,
+                            struct muster_error *err)
 {
     if (!add && elements > 0)
-        CUDA_CHECK(operation, cudaMemsetAsync(out, 0, (size_t)elements * sizeof(float), handle->stream), err);
+        CUDA_CHECK(operation, cudaMemsetAsync(out, 0, (size_t)(elements * dtype_size(dtype)), handle->stream),
+                   err);
     return 0;
 }
 
@@ -173,10 +186,11 @@ static int check_sizes(const char *operation, int N, int C, int OC, int row, str
     return 0;
 }
 
-/* ---- the slots ---- */
+/* ---- the slots, for values and weights of a type; gradients of weights are float ---- */
 
-int cuda_linear_forward(void *out, const void *in, const void *weight, const void *bias, int N, int C, int OC,
-                        int row, const struct cuda_stream_handle *handle, struct muster_error *err)
+static int linear_forward(enum dtype values, void *out, const void *in, const void *weight, const void *bias,
+                          int N, int C, int OC, int row, const struct cuda_stream_handle *handle,
+                          struct muster_error *err)
 {
     const char *operation = "linear_forward";
     const struct product p = {.m = OC,
@@ -188,21 +202,25 @@ int cuda_linear_forward(void *out, const void *in, const void *weight, const voi
                               .a = weight,
                               .b = in,
                               .bias = bias,
-                              .d = out};
+                              .d = out,
+                              .factors = values,
+                              .result = values};
     int status = check_sizes(operation, N, C, OC, row, err);
     if (status != 0 || N == 0 || OC == 0)
         return status;
     if (C > 0)
         status = multiply(&p, handle, operation, err);
     for (int n = 0; C == 0 && n < N && status == 0; n++)
-        status = multiply_nothing((float *)out + (int64_t)n * row, OC, false, handle, operation, err);
+        status = multiply_nothing((char *)out + (int64_t)n * row * dtype_size(values), values, OC, false,
+                                  handle, operation, err);
     if (status != 0 || !bias || (C > 0 && bias_by_epilogue(&p)))
         return status;
-    return cuda_bias_add(out, bias, DTYPE_F32, N, OC, row, handle->stream, err);
+    return cuda_bias_add(out, bias, values, N, OC, row, handle->stream, err);
 }
 
-int cuda_linear_backward_input(void *din, const void *dout, const void *weight, int N, int C, int OC, int row,
-                               int beta_in, const struct cuda_stream_handle *handle, struct muster_error *err)
+static int linear_backward_input(enum dtype values, void *din, const void *dout, const void *weight, int N,
+                                 int C, int OC, int row, int beta_in, const struct cuda_stream_handle *handle,
+                                 struct muster_error *err)
 {
     const char *operation = "linear_backward_input";
     const struct product p = {.m = C,
@@ -213,50 +231,68 @@ int cuda_linear_backward_input(void *din, const void *dout, const void *weight, 
                               .add = beta_in != 0,
                               .a = weight,
                               .b = dout,
-                              .d = din};
+                              .d = din,
+                              .factors = values,
+                              .result = values};
     if (check_sizes(operation, N, C, OC, row, err) != 0)
         return -1;
     if (!din || N == 0 || C == 0)
         return 0;
     if (OC == 0)
-        return multiply_nothing(din, (int64_t)N * C, p.add, handle, operation, err);
+        return multiply_nothing(din, values, (int64_t)N * C, p.add, handle, operation, err);
     return multiply(&p, handle, operation, err);
 }
 
-int cuda_linear_activation_forward(void *out, void *pre, const void *in, const void *weight, const void *bias,
-                                   int kind, int N, int C, int OC, const struct cuda_stream_handle *handle,
-                                   struct muster_error *err)
+static int activation_forward(enum dtype values, void *out, const void *in, int kind, int64_t n, void *stream,
+                              struct muster_error *err)
+{
+    return (values == DTYPE_BF16  ? cuda_activation_forward_bf16
+            : values == DTYPE_F16 ? cuda_activation_forward_f16
+                                  : cuda_activation_forward)(out, in, kind, n, stream, err);
+}
+
+static int activation_backward(enum dtype values, void *din, const void *in, const void *dout, int kind,
+                               int64_t n, void *stream, struct muster_error *err)
+{
+    return (values == DTYPE_BF16  ? cuda_activation_backward_bf16
+            : values == DTYPE_F16 ? cuda_activation_backward_f16
+                                  : cuda_activation_backward)(din, in, dout, kind, 0, n, stream, err);
+}
+
+static int linear_activation_forward(enum dtype values, void *out, void *pre, const void *in,
+                                     const void *weight, const void *bias, int kind, int N, int C, int OC,
+                                     const struct cuda_stream_handle *handle, struct muster_error *err)
 {
     void *before = pre ? pre : out;
-    return cuda_linear_forward(before, in, weight, bias, N, C, OC, OC, handle, err) ||
-                   cuda_activation_forward(out, before, kind, (int64_t)N * OC, handle->stream, err)
+    return linear_forward(values, before, in, weight, bias, N, C, OC, OC, handle, err) ||
+                   activation_forward(values, out, before, kind, (int64_t)N * OC, handle->stream, err)
                ? -1
                : 0;
 }
 
-int cuda_linear_backward_activation(void *din, const void *dout, const void *weight, const void *pre,
-                                    int kind, int N, int C, int OC, const struct cuda_stream_handle *handle,
-                                    struct muster_error *err)
+static int linear_backward_activation(enum dtype values, void *din, const void *dout, const void *weight,
+                                      const void *pre, int kind, int N, int C, int OC,
+                                      const struct cuda_stream_handle *handle, struct muster_error *err)
 {
-    return cuda_linear_backward_input(din, dout, weight, N, C, OC, OC, 0, handle, err) ||
-                   cuda_activation_backward(din, pre, din, kind, 0, (int64_t)N * C, handle->stream, err)
+    return linear_backward_input(values, din, dout, weight, N, C, OC, OC, 0, handle, err) ||
+                   activation_backward(values, din, pre, din, kind, (int64_t)N * C, handle->stream, err)
                ? -1
                : 0;
 }
 
 /* The sums go through the workspace: after the product, whose workspace is free again then. */
-static int bias_gradient(void *dbias, const void *dout, int N, int OC, int row, int beta,
+static int bias_gradient(enum dtype values, void *dbias, const void *dout, int N, int OC, int row, int beta,
                          const struct cuda_stream_handle *handle, struct muster_error *err)
 {
     void *work = cuda_products_scratch(handle, "linear_backward_weight", err);
-    return work ? cuda_bias_gradient(dbias, dout, DTYPE_F32, N, OC, row, beta, work,
+    return work ? cuda_bias_gradient(dbias, dout, values, N, OC, row, beta, work,
                                      (size_t)CUDA_PRODUCTS_WORKSPACE, handle->stream, err)
                 : -1;
 }
 
-int cuda_linear_backward_weight(void *dweight, void *dbias, const void *dout, const void *in, int N, int C,
-                                int OC, int row, int beta, const struct cuda_stream_handle *handle,
-                                struct muster_error *err)
+static int linear_backward_weight(enum dtype values, void *dweight, void *dbias, const void *dout,
+                                  const void *in, int N, int C, int OC, int row, int beta,
+                                  const struct cuda_stream_handle *handle, struct muster_error *err)
 {
     const char *operation = "linear_backward_weight";
     const struct product p = {.m = C,
@@ -268,12 +304,29 @@ int cuda_linear_backward_weight(void *dweight, void *dbias, const void *dout, co
                               .add = beta != 0,
                               .a = in,
                               .b = dout,
-                              .d = dweight};
+                              .d = dweight,
+                              .factors = values,
+                              .result = DTYPE_F32};
     int status = check_sizes(operation, N, C, OC, row, err);
     if (status == 0 && dweight && C > 0 && OC > 0)
         status = N > 0 ? multiply(&p, handle, operation, err)
-                       : multiply_nothing(dweight, (int64_t)OC * C, p.add, handle, operation, err);
+                       : multiply_nothing(dweight, DTYPE_F32, (int64_t)OC * C, p.add, handle, operation, err);
     if (status == 0 && dbias)
-        status = bias_gradient(dbias, dout, N, OC, row, beta, handle, err);
+        status = bias_gradient(values, dbias, dout, N, OC, row, beta, handle, err);
     return status;
 }
+
+#define TYPED(symbol, name, values, parameters, arguments)                                                   \
+    int symbol(KERNELS_EACH parameters, const struct cuda_stream_handle *handle, struct muster_error *err)   \
+    {                                                                                                        \
+        return name(values, KERNELS_EACH arguments, handle, err);                                            \
+    }
+#define TYPED_ALL(name, parameters, arguments)                                                               \
+    TYPED(cuda_##name, name, DTYPE_F32, parameters, arguments)                                               \
+    TYPED(cuda_##name##_bf16, name, DTYPE_BF16, parameters, arguments)                                       \
+    TYPED(cuda_##name##_f16, name, DTYPE_F16, parameters, arguments)
+#define OPERATION(name, parameters, arguments)
+#define PRODUCT(name, parameters, arguments)                                                                 \
+    KERNELS_PICK(CUDA_LIBRARY_##name, TYPED_ALL(name, parameters, arguments), )
+#define FUSED PRODUCT
+#include "kernels/operations.inc"

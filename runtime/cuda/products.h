@@ -9,6 +9,9 @@
  * fp32 multiplies and adds in float. tf32 rounds both factors to 10 bits of mantissa first (tensor cores) and
  * adds in float: another table, with another name, for the numerics fingerprint (kernels_cuda.h).
  *
+ * bf16 and f16 are types of values: factors of 16 bits, sums in float, one rounding; gradients of weights and
+ * of biases are float. A stream multiplies in all of them. The epilogue adds the bias in float there too.
+ *
  * A bias is added by the product's epilogue. An activation and its slope are kernels of ours after the
  * product. cuBLASLt has epilogues for gelu, but in fp32 and tf32 they save nothing: on an H100 they ran as a
  * kernel of their own (epilogue::globalKernel: 2.7 ms forward and 1.3 ms backward of a GPT-2 124M's step of 8
@@ -46,12 +49,13 @@ int64_t cuda_products_chosen(const struct cuda_stream_handle *handle);
 
 /* As the slots of kernels.h, on handle's stream. -1 with err: nothing was enqueued, or of several pieces only
  * the first ones. */
+#define CUDA_PRODUCT(symbol, parameters)                                                                     \
+    int symbol(KERNELS_EACH parameters, const struct cuda_stream_handle *handle, struct muster_error *err);
 #define OPERATION(name, parameters, arguments)
 #define PRODUCT(name, parameters, arguments)                                                                 \
     KERNELS_PICK(CUDA_LIBRARY_##name,                                                                        \
-                 int cuda_##name(KERNELS_EACH parameters, const struct cuda_stream_handle *handle,           \
-                                 struct muster_error *err);                                                  \
-                 , )
+                 CUDA_PRODUCT(cuda_##name, parameters) CUDA_PRODUCT(cuda_##name##_bf16, parameters)          \
+                     CUDA_PRODUCT(cuda_##name##_f16, parameters), )
 #define FUSED PRODUCT
 #include "kernels/operations.inc"
 

@@ -39,8 +39,9 @@ static int plan_describe(struct cuda_products *products, struct product_plan *pl
     const void *bias = (const char *)products->workspace + PRODUCT_BIAS_ALIGNMENT;
     uint64_t m = (uint64_t)s->m, n = (uint64_t)s->n, k = (uint64_t)s->k;
     uint64_t rows_a = s->transposed_a ? k : m, rows_b = s->transposed_b ? n : k;
-    CUBLASLT_CHECK("cublasLtMatmulDescCreate",
-                   calls->desc_create(&plan->descriptor, products->compute, CUDA_R_32F));
+    const cudaDataType factors = (cudaDataType)s->factors, result = (cudaDataType)s->result;
+    const cublasComputeType_t compute = factors == CUDA_R_32F ? products->compute : CUBLAS_COMPUTE_32F;
+    CUBLASLT_CHECK("cublasLtMatmulDescCreate", calls->desc_create(&plan->descriptor, compute, CUDA_R_32F));
     CUBLASLT_CHECK(
         "cublasLtMatmulDescSetAttribute",
         calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_TRANSA, &transposed_a, sizeof transposed_a));
@@ -58,12 +59,11 @@ static int plan_describe(struct cuda_products *products, struct product_plan *pl
         CUBLASLT_CHECK(
             "cublasLtMatmulDescSetAttribute",
             calls->desc_set(plan->descriptor, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
-    CUBLASLT_CHECK(
-        "cublasLtMatrixLayoutCreate",
-        calls->layout_create(&plan->a, CUDA_R_32F, rows_a, s->transposed_a ? m : k, (int64_t)rows_a));
     CUBLASLT_CHECK("cublasLtMatrixLayoutCreate",
-                   calls->layout_create(&plan->b, CUDA_R_32F, rows_b, s->transposed_b ? k : n, s->row_b));
-    CUBLASLT_CHECK("cublasLtMatrixLayoutCreate", calls->layout_create(&plan->d, CUDA_R_32F, m, n, s->row_d));
+                   calls->layout_create(&plan->a, factors, rows_a, s->transposed_a ? m : k, (int64_t)rows_a));
+    CUBLASLT_CHECK("cublasLtMatrixLayoutCreate",
+                   calls->layout_create(&plan->b, factors, rows_b, s->transposed_b ? k : n, s->row_b));
+    CUBLASLT_CHECK("cublasLtMatrixLayoutCreate", calls->layout_create(&plan->d, result, m, n, s->row_d));
     return 0;
 }
 

@@ -14,6 +14,7 @@ struct product_shape {
     uint32_t epilogue;                  /* cublasLtEpilogue_t */
     int32_t multiprocessors;            /* that the product may count on; 0: all */
     int32_t alignment;                  /* common alignment of A, B and D, bytes; it has only a few classes */
+    int32_t factors, result;            /* cudaDataType of A and B, and of D */
 };
 
 /* A bias of lower alignment is added by a kernel of ours. The heuristic is asked with a pointer of exactly

@@ -77,6 +77,11 @@ struct device_ops {
     /* Products round their factors to tf32 from now on: before `kernels` and the first stream. Fails where
      * the device cannot. NULL: it multiplies in the kernels' dtype. */
     int (*tf32)(struct device *device, struct muster_error *err);
+    /* Values and weights are of this type, bf16 or f16, from now on: before `kernels`. Fails where the device
+     * has no arithmetic of it. NULL: `kernels` has one table. */
+    int (*values)(struct device *device, enum dtype values, struct muster_error *err);
+    /* The table of f32 of a device that has `values`: for whole parameters, which come in f32. */
+    const struct kernels *(*kernels_f32)(struct device *device);
     /* The library of products and the type of their factors from now on: before `kernels` and the first
      * stream. Fails as kernels_cpu_by. NULL: the device has one library. */
     int (*products)(struct device *device, enum kernels_products by, struct muster_error *err);

@@ -193,6 +193,14 @@ static int open_device(struct trainer *trainer, const struct trainer_options *op
                          trainer->ops->name);
     if (options->tf32 && trainer->ops->tf32 && trainer->ops->tf32(trainer->device, err))
         return -1;
+    if (options->values != DTYPE_F32) {
+        if (!trainer->ops->values)
+            return error_set(err, MUSTER_E_UNSUPPORTED,
+                             "training.values: dtype: device %s has no kernels of %s: leave it out",
+                             trainer->ops->name, dtype_name(options->values));
+        if (trainer->ops->values(trainer->device, options->values, err))
+            return -1;
+    }
     const bool is_free = options->products == KERNELS_OPENBLAS || options->products == KERNELS_AUTO;
     if (!is_free && !trainer->ops->products)
         return error_set(err, MUSTER_E_UNSUPPORTED,

@@ -27,6 +27,7 @@ struct trainer_options {
     const struct device_ops *device; /* NULL: device_cpu() */
     bool sync_errors;                /* device_ops.sync_errors */
     bool tf32;                       /* device_ops.tf32, where the device has it */
+    enum dtype values;               /* device_ops.values; DTYPE_F32, 0: not called */
     enum kernels_products products;  /* device_ops.products; where the device has none, the first and
                                         KERNELS_AUTO change nothing, and others are refused */
     bool graphs;                     /* executor_parts.graphs; refused where the device has none */

@@ -37,7 +37,7 @@ int case_in(struct call_case *c, size_t floats);
 int case_result(struct call_case *c, size_t floats); /* an operand too, where it is added to */
 /* The same of values that are 16 bits on the device where the case's dtype is; NARROW there, else FLOATS. */
 int case_value_in(struct call_case *c, size_t values);
-void case_narrow(struct call_case *c, int index); /* of a buffer that is FLOATS */
+void case_narrow(struct call_case *c, int index); /* the buffer was FLOATS */
 int case_value_result(struct call_case *c, size_t values);
 int case_bytes(struct call_case *c, const void *from, size_t size, enum value value, enum role role);
 

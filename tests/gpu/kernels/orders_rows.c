@@ -17,7 +17,7 @@ struct sizes {
 
 ORDERS_VALUES(embedding_forward, p[0], p[1], p[2], p[3], s->B, s->T, s->C)
 ORDERS_VALUES(embedding_backward, p[0], p[1], p[2], p[3], s->B, s->T, s->C, s->V, s->maxT, s->beta)
-ORDERS_CALL(rows_add, p[0], s->first, s->count, s->at, p[1], p[2], s->N, s->T, s->C)
+ORDERS_VALUES(rows_add, p[0], s->first, s->count, s->at, p[1], p[2], s->N, s->T, s->C)
 ORDERS_VALUES(layernorm_forward, p[0], p[1], p[2], p[3], p[4], p[5], s->N, s->C, 1e-5)
 ORDERS_VALUES(layernorm_backward, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], s->N, s->C, s->beta_in,
               s->beta, p[8])
@@ -69,19 +69,21 @@ static void embedding(void)
 /* The parts of three ranks, of which the bounds are inside of rows. */
 static void rows_of_other_ranks(void)
 {
-    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+    for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
         struct sizes s = {.B = (int)random_below(4),
                           .T = round ? awkward(40) : 300,
                           .C = 1 + awkward(300),
                           .V = 1 + (int)random_below(round & 1 ? 3 : 60),
-                          .at = (int64_t)random_below(40)};
+                          .at = (int64_t)random_below(40),
+                          .values = round_values(round)};
         const int64_t all = s.at + (int64_t)s.V * s.C;
         s.N = s.B * s.T;
         s.count = (all + 2) / 3;
         for (int part = 0; part < 3; part++) {
-            struct call_case add = {.what = "rows_add"};
+            struct call_case add = {
+                .what = "rows_add", .relative = 1e-6, .absolute = 1e-6, .halves = s.values};
             s.first = part * s.count;
-            case_result(&add, (size_t)s.count), case_in(&add, (size_t)s.N * (size_t)s.C);
+            case_result(&add, (size_t)s.count), case_value_in(&add, (size_t)s.N * (size_t)s.C);
             tokens_into(&add, (size_t)s.N, s.V, false);
             RUN(&add, rows_add, &s);
         }

@@ -17,15 +17,20 @@ enum { TRIALS = 12 };
 static struct cuda_stream_handle handle;
 static const struct kernels *table;
 
+static enum dtype values = DTYPE_F32; /* values and weights have it */
+
 static const struct kernels *reference(void)
 {
-    return kernels_ref_f32();
+    return values == DTYPE_BF16  ? kernels_ref_bf16()
+           : values == DTYPE_F16 ? kernels_ref_f16()
+                                 : kernels_ref_f32();
 }
 
 /* The same bytes on both sides; which of them a call gets is `side`. */
 struct pair {
     void *sides[2];
     size_t bytes;
+    bool narrow; /* it has 16 bits an element */
 };
 enum { HOST, DEVICE };
 static int side;
@@ -41,12 +46,30 @@ static struct pair pair_floats(size_t n)
     return pair_of(floats_new(n, FILL_UNIT), n * sizeof(float));
 }
 
-/* Rows of `width` that lie `row` apart. */
+/* In the type of values; frees `floats`. */
+static struct pair pair_narrowed(float *floats, size_t n)
+{
+    if (values == DTYPE_F32)
+        return pair_of(floats, n * sizeof *floats);
+    uint16_t *halves = mem_calloc(n + 1, sizeof *halves);
+    assert_non_null(halves);
+    kernels_ref_f32()->cast(halves, values, floats, DTYPE_F32, (int64_t)n, NULL);
+    mem_free(floats);
+    struct pair pair = pair_of(halves, n * sizeof *halves);
+    pair.narrow = true;
+    return pair;
+}
+
+static struct pair pair_values(size_t n)
+{
+    return pair_narrowed(floats_new(n, FILL_UNIT), n);
+}
+
+/* Rows of `width` values that lie `row` apart. */
 static struct pair pair_apart(int rows, int width, int row)
 {
     scope_memory float *dense = floats_new((size_t)rows * (size_t)width, FILL_UNIT);
-    return pair_of(floats_apart(dense, rows, width, row),
-                   floats_apart_count(rows, width, row) * sizeof *dense);
+    return pair_narrowed(floats_apart(dense, rows, width, row), floats_apart_count(rows, width, row));
 }
 
 static struct pair pair_tokens(size_t n, int V, bool some_ignored)
@@ -63,6 +86,11 @@ static void pair_free(struct pair *pair)
 static void *at(const struct pair *pair)
 {
     return pair->sides[side];
+}
+/* From value `i` on. */
+static void *part(const struct pair *pair, int i)
+{
+    return (char *)at(pair) + i * dtype_size(values);
 }
 
 enum slot {
@@ -88,8 +116,26 @@ static bool slot_called[SLOTS];
         stream_done(&handle);                                                                                \
     } while (0)
 
+/* Both sides round at each store, and attention rounds its factors too. */
+static void same_narrow(const char *what, const struct pair *pair)
+{
+    const size_t n = pair->bytes / sizeof(uint16_t);
+    const double rounded = values == DTYPE_BF16 ? 0x1p-6 : 0x1p-9;
+    scope_memory float *got = floats_new(n, FILL_CONSTANT), *want = floats_new(n, FILL_CONSTANT);
+    scope_memory uint16_t *halves = mem_calloc(n + 1, sizeof *halves);
+    assert_non_null(halves);
+    fetch(halves, pair->sides[DEVICE], pair->bytes);
+    kernels_ref_f32()->cast(got, DTYPE_F32, halves, values, (int64_t)n, NULL);
+    kernels_ref_f32()->cast(want, DTYPE_F32, pair->sides[HOST], values, (int64_t)n, NULL);
+    assert_true(floats_close(what, got, want, n, rounded * (floats_largest(want, n) + 1e-3), rounded));
+}
+
 static void same(const char *what, const struct pair *pair)
 {
+    if (pair->narrow) {
+        same_narrow(what, pair);
+        return;
+    }
     size_t n = pair->bytes / sizeof(float);
     double largest = floats_largest(pair->sides[HOST], n);
     assert_close(what, pair->sides[DEVICE], pair->sides[HOST], n, 2e-4 * (largest + 1e-3), 1e-4);
@@ -140,10 +186,10 @@ static void linear(void)
     int N = size_below(40), C = size_below(50), OC = size_below(50), beta = (int)random_below(2);
     const int row = OC + (int)random_below(3);
     size_t in_n = (size_t)N * C, weight_n = (size_t)OC * C;
-    scope_pair struct pair in = pair_floats(in_n), weight = pair_floats(weight_n);
-    scope_pair struct pair bias = pair_floats((size_t)OC), out = pair_apart(N, OC, row),
+    scope_pair struct pair in = pair_values(in_n), weight = pair_values(weight_n);
+    scope_pair struct pair bias = pair_values((size_t)OC), out = pair_apart(N, OC, row),
                            dout = pair_apart(N, OC, row);
-    scope_pair struct pair din = pair_floats(in_n), dweight = pair_floats(weight_n);
+    scope_pair struct pair din = pair_values(in_n), dweight = pair_floats(weight_n);
     scope_pair struct pair dbias = pair_floats((size_t)OC);
     BOTH(linear_forward, at(&out), at(&in), at(&weight), beta ? at(&bias) : NULL, N, C, OC, row);
     same("out", &out);
@@ -160,9 +206,9 @@ static void embedding(void)
         beta = (int)random_below(2);
     int maxT = T + 2;
     size_t n = (size_t)B * T * C;
-    scope_pair struct pair tokens = pair_tokens((size_t)B * T, V, false), out = pair_floats(n),
-                           dout = pair_floats(n);
-    scope_pair struct pair wte = pair_floats((size_t)V * C), wpe = pair_floats((size_t)maxT * C);
+    scope_pair struct pair tokens = pair_tokens((size_t)B * T, V, false), out = pair_values(n),
+                           dout = pair_values(n);
+    scope_pair struct pair wte = pair_values((size_t)V * C), wpe = pair_values((size_t)maxT * C);
     scope_pair struct pair dwte = pair_floats((size_t)V * C), dwpe = pair_floats((size_t)maxT * C);
     BOTH(embedding_forward, at(&out), at(&tokens), at(&wte), beta ? at(&wpe) : NULL, B, T, C);
     same("out", &out);
@@ -178,10 +224,10 @@ static void layernorm(void)
     int N = size_below(50), C = 1 + size_below(70), beta = (int)random_below(2),
         beta_in = (int)random_below(2);
     size_t n = (size_t)N * C;
-    scope_pair struct pair in = pair_floats(n), weight = pair_floats((size_t)C),
-                           bias = pair_floats((size_t)C);
-    scope_pair struct pair out = pair_floats(n), mean = pair_floats((size_t)N), rstd = pair_floats((size_t)N);
-    scope_pair struct pair dout = pair_floats(n), din = pair_floats(n);
+    scope_pair struct pair in = pair_values(n), weight = pair_values((size_t)C),
+                           bias = pair_values((size_t)C);
+    scope_pair struct pair out = pair_values(n), mean = pair_floats((size_t)N), rstd = pair_floats((size_t)N);
+    scope_pair struct pair dout = pair_values(n), din = pair_values(n);
     scope_pair struct pair dweight = pair_floats((size_t)C), dbias = pair_floats((size_t)C);
     size_t work_bytes = table->layernorm_backward_work(N, C);
     size_t most = reference()->layernorm_backward_work(N, C);
@@ -201,8 +247,8 @@ static void rms_norm(void)
 {
     int N = size_below(50), C = size_below(70), beta = (int)random_below(2), beta_in = (int)random_below(2);
     size_t n = (size_t)N * C;
-    scope_pair struct pair in = pair_floats(n), weight = pair_floats((size_t)C), out = pair_floats(n);
-    scope_pair struct pair rstd = pair_floats((size_t)N), dout = pair_floats(n), din = pair_floats(n);
+    scope_pair struct pair in = pair_values(n), weight = pair_values((size_t)C), out = pair_values(n);
+    scope_pair struct pair rstd = pair_floats((size_t)N), dout = pair_values(n), din = pair_values(n);
     scope_pair struct pair dweight = pair_floats((size_t)C);
     size_t work_bytes = table->rms_norm_backward_work(N, C), most = reference()->rms_norm_backward_work(N, C);
     scope_pair struct pair work = pair_floats((work_bytes > most ? work_bytes : most) / sizeof(float) + 1);
@@ -229,7 +275,7 @@ static void rotary(void)
                               .original = 64,
                               .lists = lists};
     size_t n = (size_t)B * T * NH * HS;
-    scope_pair struct pair in = pair_floats(n), out = pair_floats(n);
+    scope_pair struct pair in = pair_values(n), out = pair_values(n);
     BOTH(rotary, at(&out), at(&in), &settings, B, T, NH, HS, backward, beta);
     same("out", &out);
 }
@@ -238,8 +284,9 @@ static void elements(void)
 {
     int64_t n = size_below(3000);
     int kind = (int)random_below(ACTIVATION_KINDS), beta = (int)random_below(2), other = (int)random_below(2);
-    scope_pair struct pair a = pair_floats((size_t)n), b = pair_floats((size_t)n), c = pair_floats((size_t)n);
-    scope_pair struct pair out = pair_floats((size_t)n), second = pair_floats((size_t)n);
+    scope_pair struct pair a = pair_values((size_t)n), b = pair_values((size_t)n), c = pair_values((size_t)n);
+    scope_pair struct pair out = pair_values((size_t)n), second = pair_values((size_t)n);
+    scope_pair struct pair wide = pair_floats((size_t)n), sum = pair_floats((size_t)n);
     scope_pair struct pair narrow = pair_floats((size_t)n);
     enum dtype half = other ? DTYPE_BF16 : DTYPE_F16;
     BOTH(activation_forward, at(&out), at(&a), kind, n);
@@ -261,16 +308,16 @@ static void elements(void)
     same("accumulate", &out);
     BOTH(scale, at(&out), 0.3, n);
     same("scale", &out);
-    BOTH(cast, at(&narrow), half, at(&a), DTYPE_F32, n);
-    BOTH(widen, at(&out), at(&narrow), half, beta, n);
-    same("cast and widen", &out);
+    BOTH(cast, at(&narrow), half, at(&wide), DTYPE_F32, n);
+    BOTH(widen, at(&sum), at(&narrow), half, beta, n);
+    same("cast and widen", &sum);
 }
 
 static void dropout(void)
 {
     int rows_per_sample = size_below(4), rows = rows_per_sample * size_below(4), width = size_below(50);
     size_t n = (size_t)rows * (size_t)width;
-    scope_pair struct pair in = pair_floats(n), out = pair_floats(n), scalars = scalars_pair(1);
+    scope_pair struct pair in = pair_values(n), out = pair_values(n), scalars = scalars_pair(1);
     int beta = (int)random_below(2);
     BOTH(dropout, at(&out), at(&in), rows, width, rows_per_sample, 5, 3, 0.3, beta, at(&scalars));
     same("dropout", &out);
@@ -287,10 +334,10 @@ static void losses(void)
     same("losses", &each);
     if (gradient)
         same("dlogits", &logits);
-    scope_pair struct pair values = pair_floats((size_t)N), wanted = pair_floats((size_t)N);
-    BOTH(squared_error, at(&values), at(&each), at(&targets), at(&wanted), N, gradient, at(&scalars));
+    scope_pair struct pair guesses = pair_values((size_t)N), wanted = pair_floats((size_t)N);
+    BOTH(squared_error, at(&guesses), at(&each), at(&targets), at(&wanted), N, gradient, at(&scalars));
     same("squared errors", &each);
-    same("their gradient", &values);
+    same("their gradient", &guesses);
     BOTH(loss_sum, at(&total), at(&count), at(&each), at(&targets), N);
     same_double("the sum of losses", &total);
     int64_t got;
@@ -356,16 +403,15 @@ static void attention(void)
     int beta[3] = {(int)random_below(2), (int)random_below(2), (int)random_below(2)}, k = heads * HS,
         v = k + kv_heads * HS;
     size_t work_bytes = table->attention_work(&a), most = reference()->attention_work(&a);
-    scope_pair struct pair qkv = pair_floats(packed), dqkv = pair_floats(packed), out = pair_floats(n),
-                           dout = pair_floats(n);
+    scope_pair struct pair qkv = pair_values(packed), dqkv = pair_values(packed), out = pair_values(n),
+                           dout = pair_values(n);
     scope_pair struct pair lse = pair_floats((size_t)B * heads * T);
     scope_pair struct pair work = pair_floats((work_bytes > most ? work_bytes : most) / sizeof(float) + 1);
-    BOTH(attention_forward, at(&out), at(&lse), at(&qkv), (float *)at(&qkv) + k, (float *)at(&qkv) + v, &a,
-         at(&work));
+    BOTH(attention_forward, at(&out), at(&lse), at(&qkv), part(&qkv, k), part(&qkv, v), &a, at(&work));
     same("out", &out);
     same("lse", &lse);
-    BOTH(attention_backward, at(&dqkv), (float *)at(&dqkv) + k, (float *)at(&dqkv) + v, at(&dout), at(&qkv),
-         (float *)at(&qkv) + k, (float *)at(&qkv) + v, at(&out), at(&lse), &a, beta, at(&work));
+    BOTH(attention_backward, at(&dqkv), part(&dqkv, k), part(&dqkv, v), at(&dout), at(&qkv), part(&qkv, k),
+         part(&qkv, v), at(&out), at(&lse), &a, beta, at(&work));
     same("dq, dk and dv", &dqkv);
 }
 
@@ -463,8 +509,8 @@ static void means(void)
 {
     const int B = size_below(5), T = size_below(90), C = size_below(300), beta = (int)random_below(2);
     const size_t rows = (size_t)B * (size_t)T, width = (size_t)C;
-    scope_pair struct pair in = pair_floats(rows * width), out = pair_floats((size_t)B * width);
-    scope_pair struct pair din = pair_floats(rows * width), dout = pair_floats((size_t)B * width);
+    scope_pair struct pair in = pair_values(rows * width), out = pair_values((size_t)B * width);
+    scope_pair struct pair din = pair_values(rows * width), dout = pair_values((size_t)B * width);
     scope_pair struct pair lengths = pair_tokens((size_t)B, T + 1, false);
     BOTH(mean_forward, at(&out), at(&in), at(&lengths), B, T, C);
     same("mean", &out);
@@ -486,44 +532,56 @@ static void classes(void)
 
 static void every_slot_is_filled(void **state)
 {
-    const struct kernels *tables[] = {kernels_cuda(false), kernels_cuda(true)};
+    const struct kernels *tables[] = {kernels_cuda(DTYPE_F32, false), kernels_cuda(DTYPE_F32, true),
+                                      kernels_cuda(DTYPE_BF16, false), kernels_cuda(DTYPE_F16, true)};
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
 #define OPERATION(name, parameters, arguments) assert_non_null(tables[i]->name);
 #define FUSED                                  OPERATION
 #define WORK                                   OPERATION
 #include "kernels/operations.inc"
         assert_int_equal(tables[i]->abi, KERNELS_ABI);
         assert_int_equal(tables[i]->size, sizeof(struct kernels));
-        assert_int_equal(tables[i]->value, DTYPE_F32);
-        assert_int_equal(kernels_row(tables[i], 50257) * sizeof(float) % 16, 0);
+        assert_int_equal(tables[i]->value, types[i]);
+        assert_int_equal(tables[i]->weight, types[i]);
+        assert_int_equal(tables[i]->statistic, DTYPE_F32);
+        assert_int_equal(tables[i]->gradient, DTYPE_F32);
+        assert_int_equal(kernels_row(tables[i], 50257) * dtype_size(types[i]) % 128, 0);
     }
     assert_string_equal(tables[0]->name, "cuda-f32");
     assert_string_equal(tables[1]->name, "cuda-tf32");
+    assert_string_equal(tables[2]->name, "cuda-bf16");
+    assert_string_equal(tables[3]->name, "cuda-f16");
+}
+
+static void texts_agree(int trial)
+{
+    linear();
+    embedding();
+    layernorm();
+    rms_norm();
+    rotary();
+    elements();
+    dropout();
+    losses();
+    norms();
+    optimizer(trial % 3);
+    attention();
+    means();
+    classes();
 }
 
 static void every_slot_agrees_with_the_reference(void **state)
 {
     (void)state;
-    table = kernels_cuda(false);
+    table = kernels_cuda(DTYPE_F32, false);
     stream_open(&handle, true, false);
     for (int trial = 0; trial < TRIALS; trial++) {
-        linear();
-        embedding();
-        layernorm();
-        rms_norm();
-        rotary();
-        elements();
-        dropout();
-        losses();
-        norms();
-        optimizer(trial % 3);
-        attention();
+        texts_agree(trial);
         convolution();
         pooling();
         batch_norm();
-        means();
-        classes();
     }
     for (int i = 0; i < SLOTS; i++)
         if (!slot_called[i])
@@ -531,11 +589,43 @@ static void every_slot_agrees_with_the_reference(void **state)
     stream_close(&handle);
 }
 
+static void slots_of_16_bits_agree_with_the_reference(void **state)
+{
+    static const enum dtype types[] = {DTYPE_BF16, DTYPE_F16};
+    (void)state;
+    stream_open(&handle, true, false);
+    for (int i = 0; i < 2; i++) {
+        values = types[i];
+        table = kernels_cuda(values, false);
+        for (int trial = 0; trial < TRIALS; trial++)
+            texts_agree(trial);
+    }
+    values = DTYPE_F32;
+    stream_close(&handle);
+}
+
+/* Pictures have no kernels of 16 bits: a sentence, not another type's arithmetic. */
+static void pictures_of_16_bits_are_refused(void **state)
+{
+    const struct pool2d p = {1, 4, 4, 2, 2, 0};
+    scope_pair struct pair in = pair_floats(16), out = pair_floats(4);
+    (void)state;
+    stream_open(&handle, false, false);
+    kernels_cuda(DTYPE_BF16, false)->max_pool2d_forward(out.sides[DEVICE], in.sides[DEVICE], &p, 1, &handle);
+    assert_int_equal(stream_failure.code, MUSTER_E_UNSUPPORTED);
+    assert_string_equal(
+        stream_failure.text,
+        "max_pool2d_forward: CUDA devices compute it in f32, not in bf16: leave training.values "
+        "at auto");
+    stream_failure.code = 0;
+    stream_close(&handle);
+}
+
 static void what_cannot_be_enqueued_fails_the_device(void **state)
 {
     scope_pair struct pair values = pair_floats(10), out = pair_of(mem_calloc(1, 8), 8);
     (void)state;
-    table = kernels_cuda(false);
+    table = kernels_cuda(DTYPE_F32, false);
     stream_open(&handle, false, false);
     table->add(values.sides[DEVICE], values.sides[DEVICE], values.sides[DEVICE], 10, &handle);
     stream_done(&handle);
@@ -555,6 +645,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_slot_is_filled),
         cmocka_unit_test(every_slot_agrees_with_the_reference),
+        cmocka_unit_test(slots_of_16_bits_agree_with_the_reference),
+        cmocka_unit_test(pictures_of_16_bits_are_refused),
         cmocka_unit_test(what_cannot_be_enqueued_fails_the_device),
     };
     if (gpu_missing()) {

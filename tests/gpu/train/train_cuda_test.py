@@ -197,6 +197,58 @@ class Learns(Cuda):
         self.assertEqual(one, other)
 
 
+class Values(Cuda):
+    """training.values: dtype: layers compute in 16 bits, as the reference does on the CPU, within the type's rounding."""
+    types = {"bf16": ("training.dtype=bf16", "training.values=dtype"), "fp16": ("training.dtype=fp16", "training.loss_scale=256", "training.values=dtype")}
+
+    def agree(self, dtype, *sets, ranks=1, spread=()):
+        """By the rule of same_losses; two devices round differently what two orders of sums leave alike."""
+        self.same_losses(*self.four, *sets, *self.types[dtype], ranks=ranks, spread=spread, least=1e-4)
+
+    def test_one_rank(self):
+        self.agree("bf16", "model.architecture=gpt2")
+        self.agree("fp16", "model.architecture=llama")
+
+    def test_two_ranks(self):
+        self.agree("fp16", "model.architecture=gpt2", ranks=2, spread=("training.strategy=FULL_SHARD",))
+
+    @unittest.skipUnless(FULL, "long")
+    def test_every_strategy_of_both_models(self):
+        for architecture in "gpt2", "llama":
+            for dtype in self.types:
+                for ranks, strategy in ((1, "NO_SHARD"), (2, "NO_SHARD"), (2, "SHARD_OPTIM"), (2, "SHARD_GRAD_OP"), (4, "FULL_SHARD"), (4, "HYBRID_SHARD")):
+                    with self.subTest(architecture=architecture, dtype=dtype, strategy=strategy, ranks=ranks):
+                        more = ("training.replicas=2",) if strategy == "HYBRID_SHARD" else ()
+                        self.agree(dtype, f"model.architecture={architecture}", ranks=ranks, spread=(f"training.strategy={strategy}", *more))
+
+    @unittest.skipUnless(FULL, "long")
+    def test_heads_of_64_and_128(self):
+        for dtype in self.types:
+            for heads in 1, 2:
+                self.same_losses("model.layers=1", "model.channels=128", f"model.heads={heads}", *self.types[dtype],
+                                 *(("training.loss_scale=0",) if dtype == "fp16" else ()), ranks=1, least=1e-3)
+
+    def test_layers_read_and_write_16_bits(self):
+        wide, narrow = (self.learns("training.dtype=bf16", f"training.values={values}") for values in ("fp32", "dtype"))
+        self.assertLess(narrow.planned, wide.planned)
+        self.assertNotEqual(narrow.losses, wide.losses)
+        self.assertLess(relative(narrow.losses, wide.losses), 2**-8)
+        self.assertEqual(self.learns("training.dtype=bf16", "training.values=dtype").losses, narrow.losses)  # the same bits again
+
+    def test_a_sample_and_an_evaluation(self):
+        sets = (*self.types["bf16"], "training.steps=2", "training.evaluate_every=2", "data.validation_share=0.2", "logging.sample_length=12")
+        cpu, cuda = (self.learns(*sets, device=device) for device in ("cpu", "cuda"))
+        self.assertIn("sample:", cuda.output)
+        one, other = ([line["loss"] for line in result.lines if "evaluat" in line["kind"]] for result in (cpu, cuda))
+        self.assertTrue(one and relative(one, other) < 1e-3, (one, other))
+
+    @needs_fakes
+    def test_a_device_without_bf16_says_so(self):
+        result = self.train(*self.types["bf16"], FAKE_CUDA_MAJOR=7)
+        self.assertNotEqual(result.status, 0)
+        self.assertIn("(sm_70) has no bf16, which begins with sm_80: set training.dtype: fp16, or leave training.values out", result.output)
+
+
 class Behind(Cuda):
     """Checkpoints: the device's memory is copied between steps, and written while steps run."""
 
