@@ -1,11 +1,13 @@
 """How fast a world forms: thousands of simulated agents over real sockets, and 32 real ones against torchrun.
 
-    python3 benchmarks/rendezvous.py --build BUILD_DIR [--only crowd|agents] [--agents N,N,...] [--rounds N] [--nodes N]
+    python3 benchmarks/rendezvous.py --build BUILD_DIR [--only crowd|largest|agents] [--agents N,N,...] [--rounds N] [--nodes N]
 
-crowd: N agents in two processes (benchmarks/crowd.c): the real server, and a real member at each of N - 1 connections, from the
+crowd: N agents in few processes (benchmarks/worlds/crowd.c): the real server, and a real member at each of N - 1 connections, from the
 first connect to the last message with the world; against a bare ROUTER that echoes one message to as many DEALERs of the same
 libzmq with the same security, and against the same by plain TCP, which is what any protocol pays. The kinds take turns, so that
 a noisy machine disturbs all alike; medians are shown, and ratios of medians.
+
+largest: 16,384 agents: the server's processor time an agent against that at 1,000, and with a server that has a quarter of a processor.
 
 agents: 32 `muster run` on this host, each with a worker that does nothing but record when it was started, from the first exec to
 the last worker's start and to the end of the last agent; against 32 torchrun with the c10d backend and the same worker."""
@@ -33,7 +35,7 @@ TORCHRUN_MB = 260  # memory for each torchrun
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
-    parser.add_argument("--only", choices=("crowd", "agents"))
+    parser.add_argument("--only", choices=("crowd", "largest", "agents"))
     parser.add_argument("--agents", default="100,500,1000,2000,4000", help="sizes of the simulated worlds")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each kind and size")
     parser.add_argument("--hold", type=int, default=10, help="seconds that a world is held to see what its beats cost")
@@ -130,7 +132,6 @@ def show_crowds(build, sizes, rounds, hold):
             f"  {name}: {' '.join(f'{cost / 1e3:.0f}' for cost in costs.values())} us an agent; the largest world's is "
             f"{flat:.2f} of the middle one, bar {BAR_FLAT}: {verdict(flat <= BAR_FLAT)}"
         )
-    show_largest(build, rounds)
     for flags in ((), ("--secret",)):
         held = crowd(build, "ours", sizes[-1], *flags, "--hold", str(hold))["hold_cpu_ns"] / hold / 1e7
         print(f"  {sizes[-1]} agents held{' with a secret' if flags else ''}: the server takes {held:.1f}% of one processor")
@@ -263,9 +264,11 @@ def show_agents(build, nodes, rounds, torch_rounds, python):
 def main():
     options = arguments()
     build = pathlib.Path(options.build).resolve()
-    if options.only != "agents":
+    if options.only in (None, "crowd"):
         show_crowds(build, [int(number) for number in options.agents.split(",")], options.rounds, options.hold)
-    if options.only != "crowd":
+    if options.only in (None, "largest"):
+        show_largest(build, options.rounds)
+    if options.only in (None, "agents"):
         show_agents(build, options.nodes, options.rounds, options.torch_rounds, options.torch_python)
     RUN.write(options)
 
