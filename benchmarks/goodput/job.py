@@ -118,7 +118,7 @@ class Run:
             if plan and self.log.last is not None and self.log.highest >= plan[0][0] and (node := faults.harm(self, plan[0][1], draw)):
                 done.append((*plan.pop(0), node))
         said = "" if self.log.highest >= self.steps else "\n".join(
-            f"{self.nodes[number].name}: {agent.said()[-1500:]}" for number, agent in sorted(self.agents.items())
+            f"{self.nodes[number].name}: {agent.said()[-300:]}" for number, agent in sorted(self.agents.items())
         )  # fmt: skip
         result = self.result(begun, done, said)
         self.close()

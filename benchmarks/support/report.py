@@ -37,6 +37,8 @@ ROWS = (
     ("recovery", "a worker is killed, all run again, 2 nodes, elastic", ""),
     ("recovery", "a worker is killed, all run again, 16 nodes, elastic", ""),
     ("recovery", "--warm-keep, scripts that import torch: a killed worker is back", ""),
+    ("goodput", "demo GPT, a fault in 50 steps, checkpoints every 20 steps: time lost", ""),
+    ("goodput", "demo GPT, a fault in 200 steps, checkpoints every 20 steps: time lost", ""),
     ("tcpstore", "TCPStore server, requests a second of CPU time", ""),
     ("store", "store: get, 64 clients", ""),
     ("store", "store: barrier of 64", ""),
