@@ -39,7 +39,7 @@ class Crowd(unittest.TestCase):
         self.form()
 
     def test_a_slow_server_is_not_made_slower(self):
-        """With a quarter of a processor the world forms, too, and no agent says anything much more often."""
+        """With a quarter of a processor the world forms, too, and agents send hardly more messages."""
         for agents in SIZES:
             with self.subTest(agents=agents):
                 found = self.form_of(agents, "--slow", "25")
