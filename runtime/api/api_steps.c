@@ -398,6 +398,50 @@ int muster_trainer_evaluate(struct muster_trainer *t, const void *const *arrays,
     return 0;
 }
 
+/* A pass over `count` of the samples, which may be fewer than the rank with the most has. */
+static int lose_samples(struct muster_trainer *t, const struct batch *all, int64_t first, int64_t count,
+                        int micros, double *losses, struct muster_error *err)
+{
+    struct batch batch = {{0}};
+    struct trainer_forward forward = {.micros = micros, .samples = count, .losses = losses};
+    for (int i = 0; count && i < t->model.input_count; i++)
+        batch.input[i] = (const char *)all->input[i] + first * batch_input_bytes(&t->model, t->plan.shape, i);
+    return trainer_forward(t->trainer, &batch, &forward, err);
+}
+
+int muster_trainer_losses(struct muster_trainer *t, const void *const *arrays, int64_t rows, double *losses,
+                          struct muster_error *err)
+{
+    struct batch all = {{0}};
+    const struct train_batch place = api_batch(t);
+    int64_t targets = 0, passes = 0;
+    const int64_t most = trainer_forward_micros(t->trainer);
+    scope_free double *own = mem_calloc((size_t)most, sizeof *own);
+    int failed = own ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for the losses of a pass");
+    if (!failed && t->plan.shape.B != 1)
+        failed =
+            error_set(err, MUSTER_E_STATE,
+                      "the loss of each sample needs training.micro_batch=1, and it is %d", t->plan.shape.B);
+    failed =
+        failed || take_arrays(t, arrays, rows, INT64_MAX / (t->plan.shape.T + 1), &all, &targets, err) < 0;
+    if (count_passes(t, failed, rows, &passes, err) < 0)
+        return -1;
+    memset(losses, 0, (size_t)rows * sizeof *losses);
+    for (int64_t base = 0; base < passes; base += most * place.ranks) {
+        const int64_t first = base + most * place.rank, left = rows - first, together = rows - base,
+                      count = left < 0      ? 0
+                              : left < most ? left
+                                            : most,
+                      micros = together < most ? together : most;
+        memset(own, 0, (size_t)most * sizeof *own);
+        if (lose_samples(t, &all, first, count, (int)micros, own, err) < 0)
+            return -1;
+        if (count)
+            memcpy(losses + first, own, (size_t)count * sizeof *own);
+    }
+    return rows ? trainer_reduce(t->trainer, losses, rows, err) : 0;
+}
+
 int muster_trainer_evaluated_class(const struct muster_trainer *t, int64_t number, double rows[3],
                                    struct muster_error *err)
 {

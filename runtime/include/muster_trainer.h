@@ -160,6 +160,12 @@ MUSTER_API int muster_trainer_forward(struct muster_trainer *trainer, const void
  * steps before and after give the same bits as without. */
 MUSTER_API int muster_trainer_evaluate(struct muster_trainer *trainer, const void *const *arrays,
                                        int64_t rows, double sums[2], struct muster_error *err);
+/* Collective: the total loss of each of `rows` samples, that of its targets that count, with
+ * training.micro_batch=1 and without touching parameters. All ranks give the same samples; each rank
+ * computes a part of them, several at a time among stages: as many as training.global_batch gives a rank.
+ * losses: (rows), the same on every rank. */
+MUSTER_API int muster_trainer_losses(struct muster_trainer *trainer, const void *const *arrays, int64_t rows,
+                                     double *losses, struct muster_error *err);
 /* Counts of class `number` in the last evaluation of a model of muster_classes with at most 4,096 classes,
  * over all ranks: actual, predicted and correct rows. The prediction is the largest logit, the first among
  * equal ones. */

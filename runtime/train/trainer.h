@@ -128,6 +128,7 @@ struct trainer_forward {
     int64_t samples; /* number of samples in all of them; only the last ones may lack samples */
     const struct layer_capture
         *capture; /* [micros] values of a layer to copy out (bytes 0: none); NULL: none */
+    double *losses; /* [micros] the pass adds the total loss of each micro-batch; NULL: not wanted */
     /* The pass adds to these, micro-batch by micro-batch. */
     double loss_total; /* total loss of the targets that count */
     int64_t loss_count;

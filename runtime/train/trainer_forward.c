@@ -85,6 +85,8 @@ int trainer_forward(struct trainer *trainer, const struct batch *batch, struct t
     free_values(trainer, &values);
     for (int i = 0; i < forward->micros && !failed; i++) {
         forward->loss_total += trainer->losses[i].total;
+        if (forward->losses)
+            forward->losses[i] += trainer->losses[i].total;
         forward->loss_count += trainer->losses[i].count;
         forward->correct += trainer->losses[i].correct;
     }

@@ -192,17 +192,17 @@ int eval_run(struct run *run, const struct restore_source *source, bool json, st
 
 /* ---- muster-train eval --task ----
  *
- * A request is one forward pass: its loss over the continuation's tokens, summed over the ranks, is the
- * log-likelihood. Rank 0 has the tokens, and the others hold their parts of the parameters. */
+ * A request is one micro-batch: its loss over the continuation's tokens is the log-likelihood. Every rank has
+ * all requests, and computes its part of them; stages have several requests on their way. */
 
-enum { TASK_FILE_LIMIT = 512 << 20 };
+enum { TASK_FILE_LIMIT = 512 << 20, REQUESTS_AT_ONCE = 64, IN_FLIGHT = 4 /* for each stage */ };
 
 struct task_run {
     const struct command_task *asked;
     struct task *task;
     struct task_tokens *request; /* (task->requests) */
     int64_t positions;           /* a forward pass has so many */
-    int32_t *inputs, *targets;   /* (positions) */
+    int32_t *inputs, *targets;   /* (REQUESTS_AT_ONCE, positions) */
     double *likelihoods;
     bool *greedy;
 };
@@ -256,7 +256,8 @@ static int open_task(struct run *run, struct muster_error *err)
 {
     struct train_config *c = &run->config;
     struct task_run *t = run->task;
-    char positions[32];
+    char positions[32], batch[32];
+    const struct train_batch place = train_config_batch(c, run->rank, run->world_size);
     int64_t longest;
     run->inputs = inputs_open_tokenizer(c, err);
     GUARD(guard_tokenizer)
@@ -267,13 +268,16 @@ static int open_task(struct run *run, struct muster_error *err)
     const bool given = sets_key(c, "training.sequence_length") && c->sequence_length < longest;
     t->positions = given ? c->sequence_length : longest;
     (void)snprintf(positions, sizeof positions, "%lld", (long long)t->positions); /* fits */
-    t->inputs = mem_calloc((size_t)t->positions, sizeof *t->inputs);
-    t->targets = mem_calloc((size_t)t->positions, sizeof *t->targets);
+    /* Stages work on several requests at a time. */
+    const int64_t stages = run->world_size / place.ranks, at_once = stages > 1 ? IN_FLIGHT * stages : 1;
+    (void)snprintf(batch, sizeof batch, "%lld", (long long)(at_once * place.ranks)); /* fits */
+    t->inputs = mem_calloc((size_t)t->positions * REQUESTS_AT_ONCE, sizeof *t->inputs);
+    t->targets = mem_calloc((size_t)t->positions * REQUESTS_AT_ONCE, sizeof *t->targets);
     if (!t->inputs || !t->targets)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for a request");
+        return error_set(err, MUSTER_E_NOMEM, "no memory for %d requests", REQUESTS_AT_ONCE);
     return run_set(c, "training.sequence_length", positions, err) < 0 ||
                    run_set(c, "training.micro_batch", "1", err) < 0 ||
-                   run_set(c, "training.global_batch", "1", err) < 0 ||
+                   run_set(c, "training.global_batch", batch, err) < 0 ||
                    run_set(c, "data.packing", "auto", err) < 0 /* a request is a row of its own */
                ? -1
                : run_open_model(run, err);
@@ -298,19 +302,34 @@ static int is_greedy(struct run *run, const struct task_tokens *r, bool *greedy,
     return got < 0 ? -1 : 0;
 }
 
+/* Requests from `first` on, that go through the ranks together. */
+static int find_likelihoods(struct run *run, size_t first, size_t count, struct muster_error *err)
+{
+    struct task_run *t = run->task;
+    const void *arrays[] = {t->inputs, t->targets};
+    double losses[REQUESTS_AT_ONCE];
+    for (size_t i = 0; i < count; i++)
+        task_lay_out(&t->request[first + i], t->positions, t->inputs + i * (size_t)t->positions,
+                     t->targets + i * (size_t)t->positions);
+    if (muster_trainer_losses(run->trainer, arrays, (int64_t)count, losses, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        t->likelihoods[first + i] = -losses[i];
+    return 0;
+}
+
 static int evaluate_requests(struct run *run, struct muster_error *err)
 {
     struct task_run *t = run->task;
-    for (size_t i = 0; i < t->task->requests; i++) {
-        const void *arrays[] = {t->inputs, t->targets};
-        double sums[2];
-        task_lay_out(&t->request[i], t->positions, t->inputs, t->targets);
-        if (muster_trainer_forward(run->trainer, arrays, !run->rank, -1, NULL, sums, err) < 0)
+    for (size_t first = 0; first < t->task->requests; first += REQUESTS_AT_ONCE) {
+        const size_t left = t->task->requests - first,
+                     count = left < REQUESTS_AT_ONCE ? left : REQUESTS_AT_ONCE;
+        if (find_likelihoods(run, first, count, err) < 0)
             return -1;
-        t->likelihoods[i] = -sums[0];
-        if (t->asked->kind == TASK_LAMBADA && is_greedy(run, &t->request[i], &t->greedy[i], err) < 0)
-            return -1;
-        if (i % 64 == 0 && muster_heartbeat(-1, err) < 0)
+        for (size_t i = first; t->asked->kind == TASK_LAMBADA && i < first + count; i++)
+            if (is_greedy(run, &t->request[i], &t->greedy[i], err) < 0)
+                return -1;
+        if (muster_heartbeat(-1, err) < 0)
             return -1;
     }
     return 0;

@@ -208,6 +208,22 @@ class Mesh(unittest.TestCase):
         self.assertEqual(measured["prediction"]["cut"], measured["stages"][1]["first"])
         self.assertNotIn("prediction", counted)
 
+    def test_requests_of_a_task_go_through_stages_several_at_a_time(self):
+        self.run_on(1, {}, training={"output": "model.safetensors", "output_format": "safetensors", "steps": 3, "evaluate_every": 0})
+        rng, words = random.Random(3), "the quick brown fox jumps over a lazy dog".split()
+        rows = [{"question": " ".join(rng.choices(words, k=4)), "choices": {"text": [" ".join(rng.choices(words, k=1 + k)) for k in range(4)], "label": list("ABCD")},
+                 "answerKey": rng.choice("ABCD")} for _ in range(19)]
+        (self.base / "arc.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        found = []
+        for ranks, mesh, strategy in ((1, {}, "FULL_SHARD"), (2, {"pipeline": 2}, "FULL_SHARD"), (4, {"pipeline": 2}, "FULL_SHARD"), (3, {}, "NO_SHARD"),
+                                      (2, {"pipeline": 2, "schedule": "interleaved"}, "FULL_SHARD")):
+            command = self.command(ranks, mesh, "eval", "--model", "model.safetensors", "--task", "arc", "arc.jsonl", "--output=json", training={"strategy": strategy, "evaluate_every": None})
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT, cwd=self.base)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found.append(json.loads(done.stdout[done.stdout.index("{"):])["loglikelihoods"])
+            self.assertEqual(len(found[-1]), 4 * 19)
+            self.assertEqual(found[-1], found[0], (ranks, mesh))
+
     def test_mistakes_are_named(self):
         for ranks, mesh, says in (
             (3, {"pipeline": 2}, "mesh: pipeline 2 needs a multiple of 2 ranks, and the world has 3: use 2 or 4, or mesh.spare: true (1 rank would wait)"),
