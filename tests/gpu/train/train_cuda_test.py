@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -72,8 +73,8 @@ class Cuda(unittest.TestCase):
     def tearDown(self):
         self.folder.cleanup()
 
-    def train(self, *sets, ranks=1, device="cuda", launcher=(), limit=LIMIT, **environment):
-        """Trains and returns a Result, after any outcome."""
+    def job(self, *sets, ranks=1, device="cuda", launcher=(), **environment):
+        """The command of a training, its variables, and the folder of its logs."""
         self.runs += 1
         logs = self.path / f"logs-{self.runs}"
         command = [MUSTER, "run", "--standalone", f"--nproc_per_node={ranks}", "--termination-log=", *launcher, *self.wrapper, TRAIN, self.path / "config.yaml",
@@ -90,8 +91,13 @@ class Cuda(unittest.TestCase):
         if self.comm == "nccl":
             variables["FAKE_CUDA_DEVICES"] = str(ranks)
         variables.update({name: str(value) for name, value in environment.items()})
+        return [str(word) for word in command], variables, logs
+
+    def train(self, *sets, limit=LIMIT, **options):
+        """Trains and returns a Result, after any outcome."""
+        command, variables, logs = self.job(*sets, **options)
         begun = time.monotonic()
-        done = subprocess.run([str(word) for word in command], env=variables, cwd=self.path, capture_output=True, text=True, errors="replace", timeout=limit, check=False)
+        done = subprocess.run(command, env=variables, cwd=self.path, capture_output=True, text=True, errors="replace", timeout=limit, check=False)
         seconds = time.monotonic() - begun
         lines = [json.loads(line) for line in (logs / "log.jsonl").read_text().splitlines()] if (logs / "log.jsonl").exists() else []
         losses = [line["loss"] for line in lines if line["kind"] == "step"]
@@ -666,6 +672,25 @@ class Stages(Cuda):
                 again = self.train(*sets, f"training.checkpoint_dir={self.path / 'goes on'}-{number}", ranks=4, launcher=("--max-restarts=1",), FAKE_NCCL_DIE=f"1:{number}")
                 self.assertEqual(again.status, 0, again.output)
                 self.assertEqual(self.model(), undisturbed)
+
+    @needs_fakes
+    def test_a_rank_killed_under_a_comm_of_the_host_ends_all_ranks(self):
+        """No fake knows of it: the comm itself sees that the peer has gone."""
+        for ranks, spread in (2, ("training.strategy=FULL_SHARD",)), (4, ("mesh.pipeline=2", "training.strategy=NO_SHARD")):
+            with self.subTest(spread=spread):
+                command, variables, _ = self.job(*self.four, *spread, "training.steps=100000", "training.timeout=120", ranks=ranks, launcher=("--max-restarts=0",))
+                run = subprocess.Popen(command, env=variables, cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+                begun = ""
+                while "step 2/" not in begun and (line := run.stdout.readline()):
+                    begun += line
+                pids = [int(pid) for pid in subprocess.run(["ps", "--ppid", str(run.pid), "-o", "pid="], capture_output=True, text=True).stdout.split()]
+                victim = next(pid for pid in pids if b"\0RANK=1\0" in b"\0" + pathlib.Path(f"/proc/{pid}/environ").read_bytes())
+                os.kill(victim, signal.SIGKILL)
+                killed = time.monotonic()
+                rest = run.communicate(timeout=LIMIT)[0]
+                self.assertLess(time.monotonic() - killed, FAULT_LIMIT / 2, rest)
+                self.assertRegex(rest, rf"verdict: rank 1 \(pid {victim} on \S+\) was killed by signal 9")
+                self.assertFalse([pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()])
 
 
 class Compressed(Cuda):
