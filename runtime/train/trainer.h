@@ -127,7 +127,7 @@ struct trainer_forward {
     int micros;      /* micro-batches, 1 to trainer_forward_micros; the same on every rank; 0: 1 */
     int64_t samples; /* number of samples in all of them; only the last ones may lack samples */
     const struct layer_capture
-        *capture; /* [micros] values of a layer to copy out (bytes 0: none); NULL: none */
+        *capture;   /* [micros] values of a layer to copy out (bytes 0: none); NULL: none */
     double *losses; /* [micros] the pass adds the total loss of each micro-batch; NULL: not wanted */
     /* The pass adds to these, micro-batch by micro-batch. */
     double loss_total; /* total loss of the targets that count */
