@@ -286,6 +286,12 @@ enum { KERNELS_ISA_BASE = 1, KERNELS_ISA_AVX2 = 2, KERNELS_ISA_AVX512 = 4 };
  * thread. The same call gives the same bits for the same number of threads; only the linear_* functions give
  * other bits for another number. */
 int kernels_cpu_threads(int threads, struct muster_error *err);
+/* Bytes that each thread needs for products of that table, in blocks of bf16 (a multiple of 4096); 0: none.
+ */
+int64_t kernels_cpu_scratch_bytes(const struct kernels *kernels);
+/* Lends them to the threads of kernels_cpu_threads, one after the other, for as long as these live. Without
+ * that a thread takes its own where it multiplies first. From the thread that called kernels_cpu_threads. */
+void kernels_cpu_scratch(void *memory);
 /* Chooses OpenBLAS's kernels, once a process, before the first product. Where OpenBLAS took kernels that are
  * older than the instruction set of kernels_cpu(-1), kernels of that instruction set are forced, unless
  * OPENBLAS_CORETYPE is set or another object of this process uses the same OpenBLAS. Every CPU device and

@@ -4,11 +4,13 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include "kernels/cpu/team.h"
+
 static pthread_key_t key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static int key_error;
 
-static const size_t bytes = SCRATCH_ELEMENTS * sizeof(uint16_t) + SCRATCH_LIBRARY;
+static const size_t bytes = SCRATCH_BYTES;
 
 static void scratch_free(void *memory)
 {
@@ -23,6 +25,9 @@ static void make_key(void)
 uint16_t *cpu_scratch(void)
 {
     static _Thread_local uint16_t *own;
+    uint16_t *lent = team_lent();
+    if (lent)
+        return lent;
     if (own)
         return own;
     (void)pthread_once(&key_once, make_key); /* cannot fail: both arguments are valid */

@@ -7,6 +7,8 @@
 #include <stdio.h>
 
 #include "kernels/cpu/onednn/onednn.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/team.h"
 #include "proto/base/error.h"
 
 #ifdef CPU_HAVE_X86_VARIANTS
@@ -122,4 +124,14 @@ const char *kernels_cpu_library(const struct kernels *kernels)
         return onednn_text();
     return kernels > tables_by && kernels < tables_by + KERNELS_PRODUCTS ? libraries_text
                                                                          : kernels_cpu_blas();
+}
+
+int64_t kernels_cpu_scratch_bytes(const struct kernels *kernels)
+{
+    return kernels == &tables_by[KERNELS_BF16] ? SCRATCH_BYTES : 0;
+}
+
+void kernels_cpu_scratch(void *memory)
+{
+    team_lend(memory, SCRATCH_BYTES);
 }

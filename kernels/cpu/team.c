@@ -46,6 +46,8 @@ struct team {
     void *data;
     struct helper *helpers; /* [threads - 1] */
     struct share *shares;   /* [threads] */
+    char *lent;             /* (threads, each) bytes; NULL: none; changed between loops */
+    size_t each;
 };
 
 /* Answers to the loop's function: its share and the number of shares. */
@@ -53,6 +55,12 @@ static _Thread_local struct {
     struct team *team; /* NULL on helpers: loops inside of loops run alone */
     int share, shares; /* shares 0: outside of a loop */
 } here;
+
+/* The place in a team, also on helpers. */
+static _Thread_local struct {
+    const struct team *team; /* NULL: none */
+    int index;
+} place;
 
 static pthread_key_t key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
@@ -107,6 +115,8 @@ static void *help(void *context)
     uint32_t job = 0;
     team->begin();
     here.shares = team->threads;
+    place.team = team;
+    place.index = helper->index;
     for (;;) {
         job = await_change(&team->job, job, &patience);
         if (atomic_load(&team->ends))
@@ -213,7 +223,22 @@ int team_start(int threads, void (*begin)(void), struct muster_error *err)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the data of a thread: %s", strerror(failed));
     team_destroy(here.team);
     here.team = take_pointer(&team);
+    place.team = here.team;
     return 0;
+}
+
+void team_lend(void *memory, size_t each)
+{
+    if (!here.team)
+        return;
+    here.team->lent = memory;
+    here.team->each = each;
+}
+
+void *team_lent(void)
+{
+    const struct team *team = place.team;
+    return team && team->lent ? team->lent + (size_t)place.index * team->each : NULL;
 }
 
 int team_size(void)

@@ -32,7 +32,7 @@ static int format_plan(const struct muster_trainer *t, const struct plan *plan, 
     return result || format == MUSTER_PLAN_SUMMARY ? result : plan_dump(&t->model, plan, out);
 }
 
-int api_plan_sizes(struct muster_trainer *t, struct muster_error *err)
+int api_plan_sizes(struct muster_trainer *t, int local_size, struct muster_error *err)
 {
     struct device_chosen chosen;
     if (t->config.device == DEVICE_CUDA || api_described(t)) { /* a GPU need not be here */
@@ -50,6 +50,14 @@ int api_plan_sizes(struct muster_trainer *t, struct muster_error *err)
         return -1;
     t->plan.kernels =
         chosen.ops->host_memory ? kernels_cpu_values(t->plan.value_dtype) : chosen.ops->kernels(NULL);
+    t->found.device = chosen;
+    if (chosen.ops->scratch_bytes && t->plan.value_dtype == DTYPE_F32) {
+        const struct kernels *kernels = kernels_cpu_by(api_choose_products(t), err);
+        const int threads = t->config.threads ? (int)t->config.threads : host_threads(local_size);
+        if (!kernels)
+            return -1;
+        t->plan.scratch_bytes = threads * kernels_cpu_scratch_bytes(kernels);
+    }
     t->plan.grouped = !chosen.ops->host_streams; /* as every comm of a GPU wants it */
     return 0;
 }
@@ -85,7 +93,8 @@ static int with_plan(struct muster_model *model, int32_t world_size, const char 
     struct plan plan;
     if (world_size < 1)
         return error_set(err, MUSTER_E_INVALID, "a plan of %d ranks: must be 1 at least", world_size);
-    int result = api_prepare(&t, model, settings, &place, err) || api_plan_sizes(&t, err) ? -1 : 0;
+    int result =
+        api_prepare(&t, model, settings, &place, err) || api_plan_sizes(&t, world_size, err) ? -1 : 0;
     if (!result && !(result = plan_build(&t.model, &t.plan, &plan, err))) {
         if (out && format_plan(&t, &plan, format, out) < 0)
             result = error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");

@@ -184,7 +184,10 @@ int64_t muster_plan_suggest(struct muster_model *model, const struct muster_mach
     scope_free const char **others = without_tried(settings);
     int result = others ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for the settings");
     if (!result)
-        result = api_prepare(&t, model, others, &alone, err) || api_plan_sizes(&t, err) ? -1 : 0;
+        result = api_prepare(&t, model, others, &alone, err) ||
+                         api_plan_sizes(&t, m.ranks_per_node ? m.ranks_per_node : m.world_size, err)
+                     ? -1
+                     : 0;
     if (!result)
         result = suggest(&t, &m, format, &out, err);
     api_release(&t);

@@ -137,8 +137,7 @@ int64_t muster_trainer_row(const struct muster_trainer *t, int64_t sample)
 
 /* ---- opening and closing ---- */
 
-/* And why training.dtype: bf16 does not multiply in bf16. */
-static enum kernels_products choose_products(struct muster_trainer *t)
+enum kernels_products api_choose_products(struct muster_trainer *t)
 {
     static const enum kernels_products by[] = {KERNELS_AUTO, KERNELS_OPENBLAS,
                                                KERNELS_ONEDNN}; /* TRAIN_PRODUCTS_... */
@@ -187,7 +186,7 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
     t->threads = options->threads;
     if (api_device_find(t, options->local_rank, &t->found, err))
         return -1;
-    options->products = t->products = choose_products(t);
+    options->products = t->products = api_choose_products(t);
     if (t->plan.value_dtype == DTYPE_F32)
         return 0;
     if (!t->found.device.ops->host_memory) {

@@ -157,8 +157,12 @@ int64_t api_described_memory(const struct muster_trainer *trainer, int world_siz
 int api_described_text(const struct muster_trainer *trainer, const struct plan *plan, int32_t format,
                        struct buffer *out, struct muster_error *err);
 
-/* Work memory depends on the kernels of the settings' device; no device is opened. */
-int api_plan_sizes(struct muster_trainer *trainer, struct muster_error *err);
+/* Work memory depends on the kernels of the settings' device, and scratch on the threads of a rank among
+ * local_size of one node; no device is opened. */
+int api_plan_sizes(struct muster_trainer *trainer, int local_size, struct muster_error *err);
+/* The library of products, of this rank, and why training.dtype: bf16 does not multiply in bf16
+ * (products_not). After found.device. */
+enum kernels_products api_choose_products(struct muster_trainer *trainer);
 
 /* ---- api_device.c: each rank finds a device, and all choose one ---- */
 

@@ -86,6 +86,11 @@ struct device_ops {
      * stream. Fails as kernels_cpu_by. NULL: the device has one library. */
     int (*products)(struct device *device, enum kernels_products by, struct muster_error *err);
 
+    /* Bytes of host memory that products need on all compute threads; 0: none. NULL: the same. After
+     * `products`. The second lends them, before the compute stream is made; they outlive it. */
+    int64_t (*scratch_bytes)(struct device *device);
+    void (*scratch)(struct device *device, void *memory);
+
     /* Zeroed memory, 4096-aligned on the CPU and 256-aligned elsewhere. Fails with MUSTER_E_NOMEM naming
      * bytes wanted and free where it does not fit. */
     int (*arena_create)(struct device *device, enum memory_class memory, int64_t bytes,

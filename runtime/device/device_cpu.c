@@ -58,6 +58,16 @@ static int cpu_products(struct device *device, enum kernels_products by, struct 
     return 0;
 }
 
+static int64_t cpu_scratch_bytes(struct device *device)
+{
+    return device->threads * kernels_cpu_scratch_bytes(device->kernels);
+}
+
+static void cpu_take_scratch(struct device *device, void *memory)
+{
+    device->scratch = memory;
+}
+
 static int64_t cpu_memory_available(struct device *device)
 {
     return device->memory_limit >= 0 ? device->memory_limit : host_memory_available();
@@ -165,6 +175,8 @@ const struct device_ops *device_cpu(void)
         .close = cpu_close,
         .kernels = cpu_kernels,
         .products = cpu_products,
+        .scratch_bytes = cpu_scratch_bytes,
+        .scratch = cpu_take_scratch,
         .memory_available = cpu_memory_available,
         .arena_create = cpu_arena_create,
         .arena_destroy = cpu_arena_destroy,

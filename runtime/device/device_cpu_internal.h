@@ -21,6 +21,7 @@ struct device {
     _Atomic(bool) has_compute;
     struct cpu_arena *arenas;
     struct device_event *events, *free_events; /* all that were ever made, by next; those by next_free */
+    void *scratch;                             /* lent to the compute threads; NULL: none */
     int poison;                                /* -1: none */
     int64_t memory_limit;                      /* -1: the machine's */
     /* The first failure. error is written once, between the two values. */

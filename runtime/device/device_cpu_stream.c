@@ -149,8 +149,9 @@ static void start_thread(struct device_stream *stream)
 {
     (void)pthread_setname_np(pthread_self(), stream->name); /* a name is for debuggers only */
     on_compute_thread = stream->compute;
-    if (stream->compute)
-        (void)kernels_cpu_threads(stream->device->threads, &stream->start_error); /* the code is checked */
+    if (stream->compute &&
+        kernels_cpu_threads(stream->device->threads, &stream->start_error) == 0) /* the code is checked */
+        kernels_cpu_scratch(stream->device->scratch);
     atomic_store(&stream->started.value, 1);
     futex_wake(&stream->started, FUTEX_PRIVATE);
 }

@@ -124,6 +124,9 @@ static void add_scalars(struct plan_builder *b)
     plan->checkpoint = b->options->checkpoint_bytes > 0
                            ? plan_add_buffer(b, PLAN_CHECKPOINT, MEMORY_HOST, b->options->checkpoint_bytes)
                            : -1;
+    plan->scratch = b->options->scratch_bytes > 0
+                        ? plan_add_buffer(b, PLAN_SCRATCH, MEMORY_HOST, b->options->scratch_bytes)
+                        : -1;
     const int made[] = {plan->scalars, plan->loss, plan->staging_input, plan->staging_batch,
                         plan->staging_result};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)

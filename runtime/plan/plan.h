@@ -176,6 +176,7 @@ struct plan_options {
     struct compression_options compression;
     int64_t checkpoint_bytes;      /* host memory for checkpoints on their way to the disk; 0: none */
     int state_copies;              /* images of a rank's state in HOST memory (plan_state_entries); 0: none */
+    int64_t scratch_bytes;         /* host memory for the device's products, of all its threads; 0: none */
     const struct kernels *kernels; /* for work sizes, and which operations there are */
 };
 
@@ -239,6 +240,7 @@ struct param_place {
     X(PLAN_ENCODED, "encoded")               /* compressed gradient in transit */                            \
     X(PLAN_EDGE, "edge")                     /* activation or gradient that crosses a pipeline stage */      \
     X(PLAN_STAGING, "staging")               /* pinned: the host's inputs and results */                     \
+    X(PLAN_SCRATCH, "scratch")               /* blocks of products, rounded to bf16 on CPUs */               \
     X(PLAN_CHECKPOINT, "checkpoint")         /* blocks of checkpoints on their way to the disk */            \
     X(PLAN_COPIES, "copies")                 /* of the state of this rank and of a neighbour */
 enum plan_kind {
@@ -442,6 +444,7 @@ struct plan {
     int staging_result; /* struct plan_result, to be read by the host after the step */
     int checkpoint;     /* checkpoint_bytes of HOST memory, which no operation uses; -1: none */
     int copies;         /* state_copies of HOST memory, which no operation uses; -1: none */
+    int scratch;        /* the same of scratch_bytes */
     /* The sets of stages that hold trained parameters together, as group.stages: a comm of AXIS_TIED each. */
     uint64_t ties[PLAN_TIES];
     int tie_count;

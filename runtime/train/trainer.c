@@ -56,6 +56,8 @@ static int make_plan(struct trainer *trainer, const struct trainer_options *opti
     trainer->scales = wanted.param_dtype == DTYPE_F16 || wanted.reduce_dtype == DTYPE_F16;
     wanted.check |= trainer->scales;
     wanted.kernels = trainer->kernels;
+    if (!options->kernels && trainer->ops->scratch_bytes)
+        wanted.scratch_bytes = trainer->ops->scratch_bytes(trainer->device);
     wanted.rank = options->rank;
     wanted.world_size = options->world_size;
     wanted.grouped = !options->delay && comm_of(trainer, options)->exchange;
@@ -115,6 +117,10 @@ static int make_arenas(struct trainer *trainer, struct muster_error *err)
                                        &trainer->arenas[i], err))
             return error_wrap(err, "%s memory of the plan", memory_class_name((enum memory_class)i));
     }
+    const int scratch = trainer->plan.scratch;
+    if (scratch >= 0)
+        trainer->ops->scratch(trainer->device, (char *)trainer->arenas[MEMORY_HOST].base +
+                                                   trainer->plan.entries[scratch].offset);
     for (int i = 0; i < STREAM_COUNT; i++) {
         if (!uses_stream(&trainer->plan, (enum stream_id)i))
             continue;

@@ -415,6 +415,10 @@ class Train(unittest.TestCase):
             plan = self.run_program(self.config(), "--plan", "--world-size", "2", *set_dtype)
             for kind in ("master", "wide_param", "reduce_slot"):
                 self.assertRegex(plan.stdout, rf"\n  {kind} +\d+")
+            scratch = re.search(r"\n  scratch +(\d+)", plan.stdout)  # blocks of products, of each thread
+            self.assertEqual(scratch and int(scratch[1]) // (13 << 19), 1 if dtype == "bf16" and has_products_of_bf16() else None)
+            planned = re.search(r"([\d.]+ .B) a rank planned", run.stdout)[1]
+            self.assertIn(f"{planned}\n", re.search(r"\n  total.*\n", plan.stdout)[0])
         run = self.run_program(self.config(), "--set", "training.hysteresis=3")
         self.assertEqual(run.returncode, 2, run.stdout)
         self.assertIn("no effect without fp16", run.stderr)

@@ -55,6 +55,44 @@ static void every_share_is_done_once(void **state)
         (void)pthread_join(ranks[i], NULL);
 }
 
+/* Every thread of a team multiplies in its part of lent memory. */
+enum { SIDE = 512, LENT = 2, TRIES = 2000 };
+
+static void *borrow(void *context)
+{
+    const struct kernels *k = kernels_cpu_by(KERNELS_BF16, NULL);
+    const size_t each = (size_t)kernels_cpu_scratch_bytes(k), matrix = (size_t)SIDE * SIDE;
+    struct muster_error err = {0};
+    char *lent = calloc(LENT, each);
+    float *values = calloc(3 * matrix, sizeof *values);
+    (void)context;
+    if (!lent || !values || team_lent() || kernels_cpu_threads(LENT, &err) < 0 || team_lent())
+        abort();
+    for (size_t i = 0; i < 2 * matrix; i++)
+        values[i] = 1;
+    kernels_cpu_scratch(lent);
+    for (int i = 0; i < TRIES && !(lent[1] && lent[each + 1]); i++) /* a thread may come late to a loop */
+        k->linear_forward(values + 2 * matrix, values, values + matrix, NULL, SIDE, SIDE, SIDE, SIDE, NULL);
+    if (!lent[1] || !lent[each + 1] || team_lent() != lent || values[2 * matrix] != (float)SIDE)
+        abort();
+    free(values);
+    return lent; /* until the team has ended */
+}
+
+static void products_use_memory_that_is_lent(void **state)
+{
+    (void)state;
+    pthread_t rank;
+    void *lent;
+    if (!kernels_cpu_by(KERNELS_BF16, NULL))
+        skip();
+    assert_int_equal(pthread_create(&rank, NULL, borrow, NULL), 0);
+    assert_int_equal(pthread_join(rank, &lent), 0);
+    free(lent);
+    assert_null(team_lent());
+    assert_int_equal(kernels_cpu_scratch_bytes(kernels_cpu((unsigned)-1)), 0);
+}
+
 static _Atomic bool held = true;
 static _Thread_local bool may_pass;
 
@@ -131,6 +169,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_share_is_done_once),
+        cmocka_unit_test(products_use_memory_that_is_lent),
         cmocka_unit_test(a_thread_that_does_not_come_is_not_waited_for),
         cmocka_unit_test(threads_without_work_sleep),
     };
