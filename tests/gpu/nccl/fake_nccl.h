@@ -3,7 +3,8 @@
  *
  * It is stricter than NCCL: what NCCL would hang on or corrupt is an asynchronous error that names both ranks
  * and each rank's call (different count, type, order, kind or root; a collective against a send; ranks that
- * wait for each other in a circle, since a send waits for its receive and a group for all of its operations),
+ * wait for each other in a circle, since a send waits for its receive and a group for all of its operations,
+ * or since streams have the operations of several communicators in different orders),
  * or a refusal of the call (host memory, part overlap, a communicator that is not
  * ready, two threads in one communicator, an operation under way at a split or destroy). Like NCCL inside a
  * node it never notices by itself that a peer has died, and after an error its device work goes on spinning
@@ -64,6 +65,7 @@ enum {
     FAKE_RING = 16,         /* signatures of a rank that others may still read */
     FAKE_GROUP = 512,       /* operations in one group */
     FAKE_ABORTS = 64,       /* the same */
+    FAKE_QUEUE = 128,       /* works of a device that are not done, which others see */
     FAKE_TEXT = 480
 };
 
@@ -93,6 +95,15 @@ struct fake_letter {
     uint64_t number; /* the sender's operation's */
 };
 
+/* A work of a device, from its call to its end. */
+struct fake_queued {
+    _Atomic(uint64_t) order; /* on the device, from 1; 0: the place is free; UINT64_MAX: it is being taken */
+    _Atomic(uint64_t) uid, stream;
+    _Atomic(uint64_t) needs; /* bits of the devices that it waits for; 0: it moves */
+    _Atomic(uint64_t) looks; /* how often it has looked for them in vain */
+    _Atomic(bool) begun;
+};
+
 struct fake_member {
     _Atomic(uint64_t) arrived; /* phases of meetings */
     _Atomic(uint64_t) waits;   /* its device's wait: fake_waits_of; 0: nothing */
@@ -100,6 +111,7 @@ struct fake_member {
     _Atomic(uint64_t) open[2]; /* bits of the peers of its sends, and receives, that are not done */
     _Atomic(uint64_t) started; /* operations; first communicator only */
     _Atomic(uint64_t) holds;   /* the communicator whose operation its device runs; first communicator only */
+    struct fake_queued queue[FAKE_QUEUE]; /* first communicator only */
     struct fake_signature ring[FAKE_RING];
     int32_t color, key, part_fd; /* a split's */
     int32_t pid;
@@ -127,6 +139,7 @@ struct fake_rank {
     int rank;
     struct fake_shared *first;
     _Atomic(uint64_t) operations; /* started so far: what faults are counted by */
+    _Atomic(uint64_t) orders;     /* works so far */
     pthread_mutex_t one;          /* held by the operation that runs, where only one may */
 };
 
@@ -143,6 +156,7 @@ struct ncclComm {
     uint64_t issued;    /* pieces of device work */
     _Atomic(uint64_t) done;
     uint64_t phase, collectives; /* the device's thread's */
+    int place;                   /* the same: of its work in the queue; -1: none */
     uint64_t splits, calls;
     pthread_mutex_t lock; /* for last */
     char last[FAKE_TEXT];
@@ -165,6 +179,7 @@ struct fake_work {
     struct ncclComm *comm;
     cudaStream_t stream;
     uint64_t sequence;
+    int place; /* in the device's queue; -1: none */
     int count;
     struct fake_op ops[];
 };
@@ -204,8 +219,12 @@ bool fake_meet(struct ncclComm *comm, uint64_t waits);
 
 /* A rank's wait for a peer: since when, counted in the peer's own looks. A peer that gets no processor still
  * stands in a wait that is long over, so that it counts as waiting only when it has looked again. */
+struct fake_across {
+    uint64_t orders, looks[FAKE_RANKS]; /* of works that seemed to wait for ever */
+};
 struct fake_patience {
     int slices;
+    struct fake_across across;
     uint64_t waits[FAKE_RANKS], looks[FAKE_RANKS]; /* when the wait began, or was looked at last */
 };
 /* Once more in vain: this rank waits for the peer, among others. From time to time fails the communicator if
@@ -213,6 +232,18 @@ struct fake_patience {
 void fake_wait_in_vain(struct ncclComm *comm, int peer, struct fake_patience *patience);
 /* A rank's wait as one word; never 0. */
 uint64_t fake_waits_of(int kind, int peer, uint64_t number);
+
+/* ---- fake_nccl_queue.c ---- */
+
+/* A work is issued: its place, or -1. It begins on its stream's thread, and leaves. */
+int fake_queue_enter(struct ncclComm *comm, const void *stream);
+void fake_queue_begin(struct ncclComm *comm, int place);
+void fake_queue_leave(struct ncclComm *comm, int place);
+/* The work that has begun has looked once more in vain for these devices (bits). */
+void fake_queue_needs(struct ncclComm *comm, uint64_t devices);
+/* Whether it waits for ever for another device's work, over several communicators, since the last look: that
+ * device, and its communicator. */
+bool fake_queue_waits_for_ever(struct ncclComm *comm, struct fake_across *before, int *device, uint64_t *uid);
 
 /* ---- fake_nccl_move.c ---- */
 

@@ -46,6 +46,7 @@ static ncclResult_t enqueue(struct fake_work *work)
         fake_work_dispose(work);
         return fake_refuse_call(comm, ncclInvalidUsage, "the fake does not record operations");
     }
+    work->place = fake_queue_enter(comm, work->stream);
     cudaError_t status = fake_cudart_enqueue(work->stream, what, fake_work_run, work, fake_work_dispose);
     if (status == cudaSuccess)
         return ncclSuccess; /* else the work was disposed of */
@@ -84,7 +85,8 @@ static ncclResult_t launch(struct pending *ops, int count, int first)
     struct fake_work *work = calloc(1, sizeof *work + (size_t)count * sizeof *work->ops);
     if (!work)
         return fake_refuse_call(comm, ncclSystemError, "no memory");
-    *work = (struct fake_work){.comm = comm, .stream = ops[first].stream, .sequence = comm->issued};
+    *work =
+        (struct fake_work){.comm = comm, .stream = ops[first].stream, .sequence = comm->issued, .place = -1};
     for (int i = first; i < count; i++) {
         if (ops[i].comm != comm)
             continue;

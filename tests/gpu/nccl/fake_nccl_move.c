@@ -264,6 +264,7 @@ void fake_work_run(void *argument)
     struct fake_member *here = &comm->device->first->members[comm->device->rank];
     bool one = fake_one_at_a_time();
     take_turn(work);
+    fake_queue_begin(comm, work->place);
     if (one) {
         (void)pthread_mutex_lock(&comm->device->one);
         atomic_store(&here->holds, atomic_load(&comm->shared->uid));
@@ -280,6 +281,7 @@ void fake_work_dispose(void *argument)
 {
     struct fake_work *work = argument;
     struct ncclComm *comm = work->comm;
+    fake_queue_leave(comm, work->place);
     atomic_fetch_add(&comm->done, 1);
     fake_ring_bell(comm->shared);
     free(work);

@@ -152,10 +152,24 @@ static void check_order(struct ncclComm *comm, int peer)
     }
 }
 
+/* Devices that this rank's operation waits for. */
+static uint64_t devices_of(const struct ncclComm *comm)
+{
+    const struct fake_member *members = comm->shared->members, *me = &members[comm->rank];
+    const uint64_t open = atomic_load(&me->open[0]) | atomic_load(&me->open[1]);
+    const bool pair = fake_is_pair(kind_of(atomic_load(&me->waits)));
+    uint64_t devices = 0;
+    for (int rank = 0; rank < comm->size; rank++)
+        if (pair ? open >> rank & 1 : atomic_load(&members[rank].arrived) < atomic_load(&me->arrived))
+            devices |= UINT64_C(1) << members[rank].device_rank;
+    return devices;
+}
+
 void fake_wait_in_vain(struct ncclComm *comm, int peer, struct fake_patience *patience)
 {
     enum { PATIENCE = 30 }; /* slices of 10 ms before anything is looked for: the other may be on its way */
     atomic_fetch_add(&comm->shared->members[comm->rank].looks, 1);
+    fake_queue_needs(comm, devices_of(comm));
     if (++patience->slices % PATIENCE)
         return;
     check_order(comm, peer);
@@ -165,6 +179,16 @@ void fake_wait_in_vain(struct ncclComm *comm, int peer, struct fake_patience *pa
     if (other >= 0)
         fake_fail(comm, ncclInvalidUsage, "rank %d waits in %s, rank %d in %s: they never meet", comm->rank,
                   fake_kind_name(kind_of(w.word[comm->rank])), other, fake_kind_name(kind_of(w.word[other])));
+    int device;
+    uint64_t uid;
+    if (other < 0 && fake_queue_waits_for_ever(comm, &patience->across, &device, &uid)) {
+        const struct ncclComm *theirs = fake_find(comm->device, uid);
+        fake_fail(
+            comm, ncclInvalidUsage,
+            "the device of rank %d waits in communicator %u, and that of rank %d in communicator %u, with "
+            "the other's operation behind it on its stream: they never meet",
+            comm->device->rank, fake_number(comm), device, theirs ? fake_number(theirs) : 0);
+    }
 }
 
 bool fake_meet(struct ncclComm *comm, uint64_t waits)

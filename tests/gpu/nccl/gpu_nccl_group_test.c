@@ -93,6 +93,40 @@ static void a_circle_is_found(void **state)
         }
 }
 
+/* Two communicators on one stream of each rank: two ranks take the first of them, the others the second. */
+static int wait_over_two(struct nccl_rank *r, struct nccl_job *job)
+{
+    static const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 1000};
+    struct muster_error *err = &job->errors[r->rank];
+    struct comm *second = comm_nccl()->split(r->comm, 0, r->rank, "second", err);
+    float *values = r->arena.base;
+    if (!second)
+        return nccl_complain(r, "split", err->text);
+    const bool swaps = job->seed && r->rank == 1;
+    struct comm *const order[] = {swaps ? second : r->comm, swaps ? r->comm : second};
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < 2 && !err->code; i++)
+            if (comm_nccl()->issue(order[i], &op, values, values, r->stream, err))
+                break;
+    if (!err->code)
+        (void)nccl_sync(r, r->stream, err);
+    comm_nccl()->destroy(second);
+    return 0;
+}
+
+static void a_circle_over_communicators_is_found(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks < 4; ranks++)
+        for (uint64_t swaps = 0; swaps < 2; swaps++) {
+            struct nccl_job job = {.body = wait_over_two, .timeout_ns = 20 * NS_PER_S, .seed = swaps};
+            assert_int_equal(nccl_job_run(&job, ranks), 0);
+            for (int rank = 0; rank < ranks; rank++)
+                if (swaps ? !strstr(job.errors[rank].text, "they never meet") : job.errors[rank].code)
+                    fail_msg("rank %d of %d: '%s'", rank, ranks, job.errors[rank].text);
+        }
+}
+
 static int in_no_group(struct nccl_rank *r, struct nccl_job *job)
 {
     static float own[COUNT];
@@ -127,6 +161,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(groups_go_round_a_ring, no_communicator_is_left),
         cmocka_unit_test_teardown(a_circle_is_found, no_communicator_is_left),
+        cmocka_unit_test_teardown(a_circle_over_communicators_is_found, no_communicator_is_left),
         cmocka_unit_test_teardown(others_are_refused, no_communicator_is_left),
     };
     setenv("FAKE_CUDA_DEVICES", "4", 0); /* one for each rank */
