@@ -25,14 +25,16 @@ static void free_options(struct membership_options *options)
     mem_free((char *)options->host);
     mem_free((char *)options->host_name);
     mem_free((char *)options->store_addr);
+    mem_free((char *)options->vote_addr);
+    mem_free((char *)options->vote_host);
 }
 
 static int copy_options(struct membership *m, const struct membership_options *options,
                         struct muster_error *err)
 {
-    const char **texts[] = {&m->options.job_id,    &m->options.agent_name, &m->options.role,
-                            &m->options.program,   &m->options.host,       &m->options.host_name,
-                            &m->options.store_addr};
+    const char **texts[] = {&m->options.job_id,     &m->options.agent_name, &m->options.role,
+                            &m->options.program,    &m->options.host,       &m->options.host_name,
+                            &m->options.store_addr, &m->options.vote_addr,  &m->options.vote_host};
     m->options = *options;
     if (!m->options.role)
         m->options.role = "default";
@@ -90,7 +92,8 @@ struct membership *membership_open(const struct membership_options *options, str
     }
     if (copy_options(m, options, err) ||
         transport_random_bytes(&m->incarnation, sizeof m->incarnation, err) ||
-        openers[options->mode](m, err)) {
+        (options->votes && options->mode != MEMBERSHIP_IN_PROCESS ? transport_moving_open(m, err)
+                                                                  : openers[options->mode](m, err))) {
         secret_wipe(&m->keys, sizeof m->keys);
         free_options(&m->options);
         mem_free(m);
@@ -203,6 +206,18 @@ int membership_move(struct membership *m, const char *host, struct muster_error 
     mem_free((char *)m->options.host);
     m->options.host = copy;
     return 0;
+}
+
+const char *membership_server(const struct membership *m)
+{
+    return m->operations->server ? m->operations->server(m) : "";
+}
+
+void membership_serving(const struct membership *m, struct membership_serving *out)
+{
+    *out = (struct membership_serving){0};
+    if (m->operations->serving)
+        m->operations->serving(m, out);
 }
 
 int membership_leave(struct membership *m, int exit_code, struct muster_error *err)

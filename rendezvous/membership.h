@@ -69,6 +69,11 @@ bool membership_take_note(struct membership *m, struct membership_note *out);
 int64_t membership_silence_ns(const struct membership *m);
 /* In a client: the server's name now resolves to this numeric address. */
 int membership_move(struct membership *m, const char *host, struct muster_error *err);
+/* The numeric address of the agent that serves the job, if it is not the one at the endpoint: of this agent
+ * as others reach it, too; else "". */
+const char *membership_server(const struct membership *m);
+/* The agent that serves the job now, and those that decide about the next one. */
+void membership_serving(const struct membership *m, struct membership_serving *out);
 /* Leaves with a LEAVE message (SIGTERM): the others are informed at once. exit_code is this agent's. */
 int membership_leave(struct membership *m, int exit_code, struct muster_error *err);
 /* Begins to close: no more events are given out. The serving agent, after a verdict or after it has left,

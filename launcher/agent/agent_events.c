@@ -207,6 +207,9 @@ static void events_event(struct agent *agent, const struct agent_event *event)
     case AGENT_NOTICE:
         tell_state(agent, EVENT_NOTICE, event->duration_ns);
         break;
+    case AGENT_SERVER_MOVED:
+        write_line(agent, &(struct event_line){.state = EVENT_SERVER, .error = event->text});
+        break;
     case AGENT_WORKER_ENDED:
         tell_worker(agent, event->worker, event->failure);
         break;

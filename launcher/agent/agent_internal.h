@@ -63,6 +63,7 @@ struct agent_part {
       "0, text")                                                                                             \
     X(AGENT_HUNG, AGENT_NO_STEP, "workers are hung, worker is the slowest; duration_ns")                     \
     X(AGENT_SERVER_LOST, AGENT_NO_STEP, "the node that serves the job is lost")                              \
+    X(AGENT_SERVER_MOVED, AGENT_NO_STEP, "another node serves the job, or none does; text")                  \
     X(AGENT_PASS_ON, AGENT_NO_STEP, "a signal is to be forwarded to the workers; code")                      \
     X(AGENT_NOTICE, AGENT_NO_STEP, "the workers got a stop notice; duration_ns: left to them")               \
     X(AGENT_ROUND_ENDS, AGENT_NO_STEP, "the workers have ended: their resources are closed")                 \

@@ -14,6 +14,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "proto/exit_code.h"
+#include "rendezvous/net/tcp_listen.h"
 
 static const int64_t first_progress_ns = 5 * NS_PER_S, progress_every_ns = 15 * NS_PER_S,
                      look_up_every_ns = 5 * NS_PER_S;
@@ -30,6 +31,8 @@ struct agent_membership {
     bool serves_here;                      /* the roster, or is trying to */
     char server_address[DESCRIPTION_NAME]; /* numeric, for this node or for the others; "" unknown */
     struct instant join_deadline, waiting_since, progress_at;
+    int vote_fd; /* reserves vote_port; -1: none */
+    uint16_t vote_port;
     struct membership_event *verdict; /* NULL: none yet */
 };
 
@@ -135,7 +138,59 @@ static void poll_membership(struct agent *agent)
  * round may still write. On the server's thread: it touches the store only. */
 static uint16_t world_forms(void *context, struct world_id id)
 {
-    return id.round ? job_store_renew(context) : 0;
+    const struct agent *agent = context;
+    return id.round ? job_store_renew(agent_server_store(agent)) : 0;
+}
+
+/* --- votes about the server --- */
+
+/* Where the others reach this agent; NULL: where its connections come from. */
+static const char *vote_address(const struct agent *agent)
+{
+    const char *own = agent->config->local_addr, *bound = agent_bind_address(agent);
+    if (own && address_is_numeric(own) && !address_is_any(own))
+        return own;
+    return bound && !address_is_any(bound) ? bound : NULL;
+}
+
+/* In the range if one is given, else any. Without a port the agent does not vote. */
+static void reserve_vote_port(struct agent *agent)
+{
+    const struct run_config *config = agent->config;
+    struct agent_membership *membership = agent->membership;
+    struct muster_error err = {0};
+    for (int port = config->first_port; port && port <= config->last_port && membership->vote_fd < 0; port++)
+        membership->vote_fd = tcp_hold_port((uint16_t)port, &membership->vote_port, &err);
+    if (!config->first_port)
+        membership->vote_fd = tcp_hold_port(0, &membership->vote_port, &err);
+    if (membership->vote_fd < 0)
+        log_warning(&agent->log, "this node does not take part in votes about the job's server: %s",
+                    err.text);
+}
+
+static void server_moved(void *context, const struct membership_serving *serving)
+{
+    struct agent *agent = context;
+    char text[MUSTER_ERROR_TEXT];
+    if (serving->server[0])
+        (void)snprintf(text, sizeof text, "%s serves the job: %s", serving->server, serving->reason);
+    else
+        (void)snprintf(text, sizeof text, "no node serves the job: %s", serving->reason);
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_SERVER_MOVED, .text = text});
+}
+
+/* The job's server is this agent, or is so no longer. The store stays open: workers of the last world may
+ * still use it. */
+static int agent_serves(void *context, bool serves, uint16_t *store_port, struct muster_error *err)
+{
+    struct agent *agent = context;
+    agent->membership->serves_here = serves;
+    if (!serves)
+        return 0;
+    if (!agent_server_store(agent) && agent_server_open_store(agent, err) < 0)
+        return -1;
+    *store_port = agent_server_store_port(agent);
+    return 0;
 }
 
 /* Distinguishes two jobs without an id. */
@@ -200,11 +255,20 @@ static int open_membership(struct agent *agent, enum membership_mode mode, const
         .stop_timeout_ns =
             agent_seconds_ns(config->restart_grace_s) + 2 * AGENT_KILL_BOUND_NS + AGENT_CLEAN_BOUND_NS,
         .world_forms = world_forms,
-        .context = agent_server_store(agent),
+        .context = agent,
+        .votes = true,
+        .vote_addr = vote_address(agent),
+        .vote_host = agent_bind_address(agent),
+        .store_is_workers = config->worker_store == WORKER_STORE_WORKER,
+        .serves = agent_serves,
+        .moved = server_moved,
         .notes = config_shows_job(config),
         .log = &agent->log,
     };
     assert(!agent->membership->handle);
+    if (mode == MEMBERSHIP_CLIENT && agent->membership->vote_fd < 0)
+        reserve_vote_port(agent);
+    options.vote_port = mode == MEMBERSHIP_CLIENT ? agent->membership->vote_port : options.port;
     agent->membership->handle = membership_open(&options, err);
     if (!agent->membership->handle)
         return -1;
@@ -291,6 +355,9 @@ const char *agent_membership_server_address(struct agent *agent)
     const struct run_config *config = agent->config;
     struct agent_membership *membership = agent->membership;
     const char *master = config->master_addr, *own = config->local_addr, *address, *found = NULL;
+    const char *moved = membership->handle ? membership_server(membership->handle) : "";
+    if (*moved)
+        return moved;
     char first[ADDRESS_TEXT], *out = membership->server_address;
     if (!membership->serves_here || !config_meets(config) || *out)
         return out;
@@ -313,6 +380,13 @@ const char *agent_membership_server_address(struct agent *agent)
     if (found)
         (void)snprintf(out, sizeof membership->server_address, "%s", found);
     return out;
+}
+
+void agent_membership_serving(const struct agent *agent, struct membership_serving *out)
+{
+    *out = (struct membership_serving){0};
+    if (agent->membership && agent->membership->handle)
+        membership_serving(agent->membership->handle, out);
 }
 
 bool agent_membership_serves(const struct agent *agent)
@@ -574,7 +648,7 @@ static int agent_membership_create(struct agent *agent, struct muster_error *err
     agent->membership = mem_calloc(1, sizeof *agent->membership);
     if (!agent->membership)
         return error_set(err, MUSTER_E_NOMEM, "no memory to join the job");
-    agent->membership->source.fd = -1;
+    agent->membership->source.fd = agent->membership->vote_fd = -1;
     return join_job(agent, err);
 }
 
@@ -583,6 +657,11 @@ static struct instant agent_membership_deadline(const struct agent *agent)
     const struct agent_membership *membership = agent->membership;
     return instant_min(progress_deadline(agent),
                        membership->handle ? membership_deadline(membership->handle) : INSTANT_NEVER);
+}
+
+static bool serves_elsewhere(const struct agent *agent)
+{
+    return agent->membership->serves_here && membership_server(agent->membership->handle)[0];
 }
 
 static void agent_membership_tick(struct agent *agent, struct instant now)
@@ -595,8 +674,10 @@ static void agent_membership_tick(struct agent *agent, struct instant now)
         if (*text)
             log_info(&agent->log, "waiting for the world: %s", text);
     }
-    /* If the server is silent, checks whether its name has another address now. */
-    if (agent->membership->handle && membership_silence_ns(agent->membership->handle) &&
+    /* If the server is silent, checks whether its name has another address now. An agent that serves
+     * elsewhere has to find an agent that is started at the endpoint. */
+    if (agent->membership->handle &&
+        (membership_silence_ns(agent->membership->handle) || serves_elsewhere(agent)) &&
         !address_is_numeric(agent->config->master_addr) &&
         instant_reached(now, agent->membership->look_up_at)) {
         agent->membership->look_up_at = instant_add(now, look_up_every_ns);
@@ -618,6 +699,7 @@ static void agent_membership_destroy(struct agent *agent)
     if (!membership)
         return;
     membership_destroy(membership->handle, linger_ns);
+    guard_close(&membership->vote_fd);
     resolver_destroy(membership->resolver);
     mem_free(membership->verdict);
     mem_free(membership);

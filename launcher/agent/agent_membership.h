@@ -19,6 +19,8 @@ bool agent_membership_has_news(const struct agent *agent);
 const struct membership_event *agent_membership_verdict(const struct agent *agent);
 /* The reason for waiting while there is no world, or while leaving, for display; "" if unknown. */
 void agent_membership_describe(const struct agent *agent, char *out, size_t size);
+/* The agent that serves the job, for display; empty while it is not known. */
+void agent_membership_serving(const struct agent *agent, struct membership_serving *out);
 /* Whether this node serves the job, or tries to. */
 bool agent_membership_serves(const struct agent *agent);
 /* Numeric, for this node or, if it serves, for the others; "" until it is known. */

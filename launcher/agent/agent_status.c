@@ -111,6 +111,7 @@ static struct agent_status *fill_status(void *context)
     else if (agent->group.state == GROUP_DONE && agent_membership_has_news(agent))
         (void)snprintf(status->waiting, sizeof status->waiting,
                        "the server has not acknowledged yet that this node is done");
+    agent_membership_serving(agent, &status->serving);
     fill_notice(agent, now, status);
     status->max_restarts = config->max_restarts;
     status->failures = agent_failures_seen(agent);

@@ -60,6 +60,8 @@ int log_record_worker(const struct buffer *head, const char *time, const char *d
     X(EVENT_RENDEZVOUS, "RENDEZVOUS", "agent: a world was formed; duration since it was waited for")         \
     X(EVENT_START, "START", "agent: its workers were started; duration of starting them")                    \
     X(EVENT_NOTICE, "NOTICE", "agent: its workers got a stop notice; duration: the time that they have")     \
+    X(EVENT_SERVER, "SERVER",                                                                                \
+      "agent: another node serves the job, or none does; raw_error has which and why")                       \
     X(EVENT_SUCCEEDED, "SUCCEEDED", "worker: it exited 0; agent: it exits with 0")                           \
     X(EVENT_FAILED, "FAILED", "worker: it failed by itself; agent: it exits with another code")              \
     X(EVENT_TERMINATED, "TERMINATED", "worker: it ended after the launcher stopped it")

@@ -96,6 +96,25 @@ static void json_store(const struct status_store *store, struct buffer *out)
                   (unsigned long long)store->crowded_out);
 }
 
+static void json_serving(const struct membership_serving *serving, struct buffer *out)
+{
+    if (serving->server[0]) {
+        buffer_text(out, "\"server\": {");
+        json_text(out, "name", serving->server);
+        json_text(out, "address", serving->address);
+        json_text(out, "reason", serving->reason);
+        buffer_printf(out, "\"port\": %u}, ", (unsigned)serving->port);
+    } else {
+        buffer_text(out, "\"server\": null, ");
+    }
+    buffer_text(out, "\"voters\": [");
+    for (int i = 0; i < serving->voter_count; i++) {
+        buffer_text(out, i ? ", " : "");
+        buffer_json_string(out, serving->voters[i]);
+    }
+    buffer_text(out, "], ");
+}
+
 void status_json(const struct agent_status *status, struct buffer *out)
 {
     buffer_text(out, "{");
@@ -113,6 +132,7 @@ void status_json(const struct agent_status *status, struct buffer *out)
     buffer_printf(out, "\"node_rank\": %d, \"min_nodes\": %d, \"max_nodes\": %d, ", status->node_rank,
                   status->min_nodes, status->max_nodes);
     json_text(out, "waiting", status->waiting);
+    json_serving(&status->serving, out);
     if (status->notice.coming)
         buffer_printf(out, "\"notice\": {\"coming\": \"%s\", \"listeners\": %d, \"left_s\": %.3f}, ",
                       status->notice.coming, status->notice.listeners, seconds(status->notice.left_ns));
@@ -236,6 +256,15 @@ static void table_world(const struct agent_status *status, struct buffer *out)
     }
     if (status->waiting[0])
         row(out, "waiting", status->waiting);
+    if (status->serving.voter_count < 2)
+        return; /* the server stays where it is */
+    buffer_printf(out, "%-10s", "server");
+    shown(out, status->serving.server[0] ? status->serving.server : "none");
+    for (int i = 0; i < status->serving.voter_count; i++) {
+        buffer_text(out, i ? ", " : "; voters ");
+        shown(out, status->serving.voters[i]);
+    }
+    buffer_text(out, "\n");
 }
 
 void status_table(const struct agent_status *status, struct buffer *out)

@@ -56,10 +56,11 @@ struct agent_status {
     int exit_code;
     int node_rank; /* as configured; -1: any */
     int min_nodes, max_nodes;
-    bool formed;                     /* there is or was a world; else `world` is not filled */
-    struct membership_world world;   /* the last one */
-    char waiting[MUSTER_ERROR_TEXT]; /* nodes that are missing, or have not confirmed the end or this node's
-                                        stop, as far as this agent knows; "" otherwise */
+    bool formed;                       /* there is or was a world; else `world` is not filled */
+    struct membership_world world;     /* the last one */
+    char waiting[MUSTER_ERROR_TEXT];   /* nodes that are missing, or have not confirmed the end or this node's
+                                          stop, as far as this agent knows; "" otherwise */
+    struct membership_serving serving; /* the agent that serves the job */
     struct {
         const char *coming; /* as in stop_notice.h; NULL: no notice */
         int listeners;      /* workers of this node that got the notice and still run */

@@ -19,8 +19,7 @@ static void number_message(struct client *client, struct instant now)
     client->message.number = client->numbers;
 }
 
-/* Its state of the job: all of a JOIN except its identity. */
-static void fill_known(const struct client *client, struct roster_join *join)
+void client_fill_known(const struct client *client, struct roster_join *join)
 {
     join->held = client->held;
     join->restart_count = client->restart_count;
@@ -31,8 +30,8 @@ static void fill_known(const struct client *client, struct roster_join *join)
     join->held_done = client->done;
     join->server_done = client->server_done.epoch && world_id_equal(client->server_done, client->last_world);
     /* A spare of the server that left has an older world, which that server had finished. */
-    join->server_left =
-        client->left_epoch && (client->left_epoch == client->last_world.epoch || client_server_left(client));
+    join->server_left = client->left_epoch && (client->left_epoch == client->last_world.epoch ||
+                                               client->left_epoch == client->epoch);
 }
 
 static void send_join(struct client *client, struct instant now)
@@ -41,7 +40,9 @@ static void send_join(struct client *client, struct instant now)
     client->doubted = client->numbers - 1; /* this message must not be crossed by an earlier world */
     client->message.kind = WIRE_JOIN;
     client->message.join = client->options.join;
-    fill_known(client, &client->message.join);
+    client_fill_known(client, &client->message.join);
+    const struct world_record *known = client->options.known;
+    client->message.record = known && known->epoch && known->voter_count > 1 ? known : NULL;
     client->join_sent = client_send_now(client);
 }
 
@@ -265,7 +266,7 @@ uint64_t client_notes_wanted(const struct client *client)
 
 bool client_server_left(const struct client *client)
 {
-    return client->left_epoch && client->left_epoch == client->epoch;
+    return client->accepts && client->left_epoch && client->left_epoch == client->epoch;
 }
 
 const char *client_progress(const struct client *client)
@@ -294,6 +295,22 @@ void client_finish(struct client *client)
         client_leave(client, client->verdict_code);
 }
 
+static void take_past(struct client *client, const struct roster_join *past)
+{
+    client->held = client->newest = past->held;
+    client->held_stops = client->options.stops && past->held.epoch;
+    client->stopping = client->held_stops ? past->held : (struct world_id){0};
+    client->server_done = past->server_done ? past->last : (struct world_id){0};
+    client->done = past->held_done;
+    client->last_world = past->last;
+    client->last_nodes = past->last_nodes;
+    client->last_rank = past->last_rank;
+    client->restart_count = past->restart_count;
+    client->epoch = past->epoch;
+    client->left_epoch = past->server_left ? past->epoch : 0;
+    client->ever_joined = past->epoch != 0;
+}
+
 struct client *client_create(const struct client_options *options, struct instant now,
                              struct muster_error *err)
 {
@@ -307,7 +324,20 @@ struct client *client_create(const struct client_options *options, struct instan
     client->gone_at = INSTANT_NEVER;
     client->send_at = client->last_received = client->woken = now;
     client->join_limit = instant_add(now, options->join_timeout_ns - options->join_used_ns);
+    client->sequence = options->sequence;
+    if (options->past)
+        take_past(client, options->past);
     return client;
+}
+
+uint64_t client_sequence(const struct client *client)
+{
+    return client->sequence;
+}
+
+void client_set_voted(struct client *client, bool voted)
+{
+    client->voted = voted;
 }
 
 void client_destroy(struct client *client)

@@ -35,6 +35,12 @@ struct client_options {
     /* Passes a message to the connection. Whether it was taken; false if there is none now. */
     bool (*send)(void *context, const struct wire_message *message);
     void *context;
+    /* The job may move to another server: the newest record that this agent knows, for its JOINs (it outlives
+     * the client; epoch 0 or one voter: none), and its past, read once. NULL: none */
+    const struct world_record *known;
+    const struct roster_join *past;
+    bool stops;        /* past: its workers were asked to stop */
+    uint64_t sequence; /* of its last report */
 };
 
 struct client;
@@ -65,6 +71,12 @@ void client_reached(struct client *client);
 void client_wake(struct client *client, struct instant now);
 /* Whether there was an event. */
 bool client_take_event(struct client *client, struct membership_event *event);
+/* Fills the job's state in a JOIN: all except the identity. */
+void client_fill_known(const struct client *client, struct roster_join *join);
+/* The number of the last report. */
+uint64_t client_sequence(const struct client *client);
+/* Whether others decide when the server is lost: then neither a lease nor its silence ends anything here. */
+void client_set_voted(struct client *client, bool voted);
 /* When client_turn is due. Long ago if events wait. */
 struct instant client_deadline(const struct client *client);
 

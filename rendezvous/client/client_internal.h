@@ -18,6 +18,7 @@ struct pending_report;
 struct client {
     struct client_options options;
     bool joined, ever_joined;
+    bool voted;      /* client_set_voted */
     bool join_sent;  /* while not a member: on this connection, as far as is known */
     bool left, over; /* over: a VERDICT or REFUSED has been received */
     int verdict_code;

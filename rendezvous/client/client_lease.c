@@ -28,7 +28,8 @@ struct instant client_lease_limit(const struct client *client)
 
 struct instant client_lease_end(const struct client *client)
 {
-    bool bound = client->held.epoch && !client->done && (!client->held_stops || client->in_time);
+    bool bound =
+        !client->voted && client->held.epoch && !client->done && (!client->held_stops || client->in_time);
     if (!bound)
         return INSTANT_NEVER;
     struct instant lease = client->lease_ns ? client_lease_limit(client) : INSTANT_NEVER;
@@ -53,6 +54,8 @@ int client_check_lease(struct client *client, struct instant now, struct muster_
  * reports the missing nodes. */
 struct instant client_silence_limit(const struct client *client)
 {
+    if (client->voted)
+        return INSTANT_NEVER;
     struct instant lost = instant_add(client->last_received, client_lost_after_ns(client));
     if (is_hopeless(client))
         return client->gone_at;

@@ -16,6 +16,7 @@
 #include "proto/base/mem.h"
 #include "rendezvous/client/client.h"
 #include "rendezvous/client/connection.h"
+#include "rendezvous/client/transport_client.h"
 #include "rendezvous/client/whole_greeting.h"
 #include "rendezvous/roster/pace.h"
 #include "rendezvous/zmq/handshake.h"
@@ -28,8 +29,9 @@ struct transport {
     struct zmq_socket socket;
     int wake; /* an epoll of the socket's descriptor and its events'; -1: none */
     struct client *client;
-    struct buffer frame;         /* scratch for sending */
-    struct wire_message message; /* scratch for receiving */
+    const struct transport_hooks *hooks; /* or NULL */
+    struct buffer frame;                 /* scratch for sending */
+    struct wire_message message;         /* scratch for receiving */
     struct connection connection;
     struct whole_greeting greeting;
     struct zmq_socket_options where;
@@ -98,6 +100,8 @@ static void lose_connection(struct transport *c, struct instant now)
 {
     c->lost = true;
     client_broken(c->client, now);
+    if (c->hooks)
+        c->hooks->broken(c->hooks->context);
 }
 
 static void note_connection(struct transport *c, int event, int value, struct instant now)
@@ -218,7 +222,7 @@ static int receive_all(struct transport *c, struct instant now, struct muster_er
             struct muster_error why;
             if (wire_decode(zmq_calls.msg_data(&body), zmq_calls.msg_size(&body), &c->message, &why))
                 log_warning(c->log, "rendezvous: %s: %s", c->server, why.text);
-            else
+            else if (!c->hooks || c->hooks->received(c->hooks->context, &c->message))
                 failed = client_receive(c->client, &c->message, now, err);
             c->patience_ns = c->first_patience_ns;
         }
@@ -384,7 +388,12 @@ static int open_parts(struct membership *m, struct muster_error *err)
         .server = c->server,
         .send = socket_send,
         .context = c,
+        .known = m->hooks ? m->hooks->known : NULL,
+        .past = m->hooks ? m->hooks->past : NULL,
+        .stops = m->hooks && m->hooks->stops,
+        .sequence = m->hooks ? m->hooks->sequence : 0,
     };
+    c->hooks = m->hooks;
     int64_t delay = connection_first_delay_ns(m->options.max_nodes, options.join.incarnation.low);
     c->log = m->options.log;
     c->first_at = delay ? instant_add(clock_now(m->options.clock), delay) : INSTANT_NEVER;
@@ -404,6 +413,11 @@ static int open_parts(struct membership *m, struct muster_error *err)
         return -1;
     c->client = client_create(&options, clock_now(m->options.clock), err);
     return c->client ? 0 : -1;
+}
+
+struct client *transport_client_protocol(const struct membership *m)
+{
+    return m->transport->client;
 }
 
 int transport_client_open(struct membership *m, struct muster_error *err)

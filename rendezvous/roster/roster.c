@@ -370,6 +370,8 @@ static int on_tick_forming(struct roster_work *w)
     (void)on_tick(w);
     if (instant_reached(w->now, roster->hold_until))
         roster->hold_until = INSTANT_NEVER;
+    if (instant_reached(w->now, roster->gathering))
+        roster->gathering = INSTANT_NEVER;
     if (roster->elastic && instant_reached(w->now, roster->state_deadline))
         roster->last_call = instant_min(roster->last_call, w->now);
     roster_settle(w);

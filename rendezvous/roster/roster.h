@@ -174,7 +174,11 @@ struct roster_options {
     int64_t lost_after_ns;              /* silence after which a node is lost; 0: 2.5 s, or more (pace.h) */
     int64_t stop_timeout_ns;            /* bound on STOP -> STOPPED; more than the agents' grace; 0: 60 s */
     bool votes;                         /* a world is proposed first, and sent out when it is chosen */
-    int64_t exit_barrier_ns;            /* bound on the wait for others to leave; 0: 300 s */
+    bool continues; /* votes: the job had another server. Its members that are left are gathered for a moment,
+                       and its loss has cost a restart */
+    const struct voter *before; /* continues: that server; copied */
+    uint32_t round;             /* the least number of the next round */
+    int64_t exit_barrier_ns;    /* bound on the wait for others to leave; 0: 300 s */
 };
 
 /* An agent's description of itself in JOIN. Texts are read during the call only. */
@@ -242,6 +246,9 @@ void roster_destroy(struct roster *roster);
 
 /* The number of slots: max_nodes, and in an elastic world as many spares and a few more. */
 int roster_slot_count(const struct roster *roster);
+int roster_slots(bool elastic, int max_nodes);
+/* The incarnation of a slot's agent, or of its last one. */
+struct agent_incarnation roster_incarnation(const struct roster *roster, int member);
 
 /* Room for the actions of any one step of a roster of so many slots. */
 int roster_actions_init(struct roster_actions *actions, int slots, struct muster_error *err);
@@ -259,8 +266,9 @@ struct instant roster_deadline(const struct roster *roster);
 void roster_fill_event(const struct roster *roster, const struct roster_action *action,
                        struct membership_event *event);
 
-/* After PROPOSE: the record of the proposed world, without epoch, round and ballot. Its voters are spread
- * over the ranks; with two nodes the first spare is the third voter. */
+/* After PROPOSE, or while there is a world: the record of that world, without ballot. Its voters are spread
+ * over the ranks from rank 0's on, or from the serving agent's; with two nodes the first spare is the third
+ * voter. */
 void roster_fill_record(const struct roster *roster, struct world_record *record);
 
 /* The hosting agent's store is at this port now. Right after the step that formed a world, before its actions

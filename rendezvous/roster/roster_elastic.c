@@ -25,9 +25,7 @@ void roster_fence_from(struct roster *roster, struct instant renewed)
 /* -- forming
  * ------------------------------------------------------------------------------------------------------ */
 
-/* Whether all members of the former server's world are here and have stopped, except group rank 0, which
- * was lost with it. */
-static bool is_accounted_for(const struct roster *roster)
+bool roster_is_accounted_for(const struct roster *roster)
 {
     int stopped = 0;
     if (!roster->before.epoch || roster->world_seen ||
@@ -49,7 +47,8 @@ bool roster_elastic_is_ready(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     int present = roster->count[MEMBER_JOINED];
-    bool accounted = is_accounted_for(roster);
+    bool accounted = roster_is_accounted_for(roster);
+    int64_t call_ns = roster->continues && !roster->world_seen ? gather_ns : roster->last_call_ns;
     roster->regrouping |= accounted;
     if (!roster->dead && !accounted && !instant_reached(w->now, roster->fence)) {
         roster->last_call = present >= roster->min_nodes ? roster->fence : INSTANT_NEVER;
@@ -63,8 +62,8 @@ bool roster_elastic_is_ready(struct roster_work *w)
         return false;
     }
     if (roster->last_call.ns == INT64_MAX)
-        roster->last_call = instant_add(w->now, roster->regrouping ? 0 : roster->last_call_ns);
-    return instant_reached(w->now, roster->last_call);
+        roster->last_call = instant_add(w->now, roster->regrouping ? 0 : call_ns);
+    return instant_reached(w->now, roster->last_call) || (roster->continues && accounted);
 }
 
 /* Natural order of names: numbers inside by their value, node2 before node10. */
@@ -231,12 +230,21 @@ void roster_elastic_depart_forming(struct roster_work *w)
     roster_depart(w);
 }
 
+/* Whether the other members of the world can elect another server. */
+static bool is_replaced(const struct roster *roster)
+{
+    return roster->votes && record_voter_count(roster->world_nodes, roster->count[MEMBER_JOINED]) > 1;
+}
+
 static void stop_for_leaver(struct roster_work *w, const struct roster_member *member)
 {
     struct roster *roster = w->roster;
     char who[MUSTER_ERROR_TEXT - 100];
     roster_describe_member(roster, member, who, sizeof who);
-    if (departs_with(member, w->event->exit_code))
+    if (departs_with(member, w->event->exit_code) && is_replaced(roster))
+        roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_LEAVE, nodes_without_one(roster), w->event->grace_ns,
+                                  "%s leaves, and the server with it: another node takes over", who);
+    else if (departs_with(member, w->event->exit_code))
         roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_LEAVE, 0, w->event->grace_ns,
                                   "%s leaves, and the server with it: the others wait for it to come back",
                                   who);
@@ -270,9 +278,9 @@ static void depart(struct roster_work *w, const char *who)
     struct roster *roster = w->roster;
     roster->departs = true;
     if (roster->state != JOB_STOPPING)
-        roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_LEAVE, 0, roster->notice_ns,
-                                  "%s left, and the server goes with it: the others wait for it to come back",
-                                  who);
+        roster_begin_planned_stop(
+            w, MEMBERSHIP_CHANGE_LEAVE, 0, roster->notice_ns, "%s left, and the server goes with it: %s", who,
+            is_replaced(roster) ? "another node takes over" : "the others wait for it to come back");
 }
 
 /* If the hosting agent leaves, so does the server. */

@@ -83,9 +83,12 @@ struct roster {
     struct instant state_deadline; /* FORMING: join; STOPPING: stop; FINISHING: exit barrier; else never */
     struct instant loss_check;     /* no member can be lost before */
     /* an elastic world's changes */
-    bool votes;                    /* options */
-    bool proposed;                 /* FORMING: the voters decide about the world of by_rank */
-    bool regrouping;               /* FORMING: after a stop, so without a last call if min_nodes are left */
+    bool votes, continues;    /* options */
+    struct voter lost_server; /* continues: the server before */
+    struct instant
+        gathering;   /* continues: how long members of the world before are waited for; never: no longer */
+    bool proposed;   /* FORMING: the voters decide about the world of by_rank */
+    bool regrouping; /* FORMING: after a stop, so without a last call if min_nodes are left */
     struct instant last_call;      /* FORMING: when it ends; never if min_nodes have not joined */
     struct instant regroup;        /* RUNNING: when new nodes change the world; never without new nodes */
     bool dead;                     /* the current or last world: a rank of it stopped before it was done */
@@ -195,6 +198,9 @@ int roster_on_report_late(struct roster_work *w);
  * world is dead. */
 void roster_fence_from(struct roster *roster, struct instant renewed);
 
+/* Whether all members of the former server's world are here and have stopped, except the one that was lost
+ * with it. */
+bool roster_is_accounted_for(const struct roster *roster);
 /* FORMING: whether the world is to form now; keeps the last call. */
 bool roster_elastic_is_ready(struct roster_work *w);
 /* Chooses among the JOINED, and puts their slots into by_rank; how many. */
@@ -216,6 +222,9 @@ void roster_elastic_evict_stuck(struct roster_work *w);
 
 /* Learns from a JOIN about the world of the former server. */
 void roster_on_return(struct roster_work *w, const struct roster_join *join);
+/* FORMING: whether the loss of the server before this one was one too many; then the verdict comes when the
+ * members of its world are here, or have been waited for. */
+bool roster_return_ends(struct roster_work *w);
 /* Whether the agent's workers may continue: for the JOIN of an agent that still has some. */
 bool roster_return_keeps(const struct roster *roster, const struct roster_join *join);
 /* FORMING with KEEP members: takes their world over or stops it, if that can be decided. Whether it did. */

@@ -298,7 +298,7 @@ static void propose_world(struct roster_work *w)
     roster_act(w, ROSTER_PROPOSE, roster->members[roster->local_slot].session, roster->local_slot, NULL);
 }
 
-/* The former and the present serving agent have nothing left to do. */
+/* The former serving agent has nothing left to do; nor has the present one if it is in its place. */
 void roster_adopt_world(struct roster_work *w)
 {
     struct roster *roster = w->roster;
@@ -307,7 +307,8 @@ void roster_adopt_world(struct roster_work *w)
     for (int rank = 0; rank < roster->world_nodes; rank++) {
         struct roster_member *member = &roster->members[roster->by_rank[rank]];
         bool runs = member->state == MEMBER_KEEPS && !member->was_done;
-        roster_set_state(roster, member, runs ? MEMBER_RUNNING : MEMBER_DONE);
+        const bool gone = roster->continues && !roster_slot_taken(member);
+        roster_set_state(roster, member, runs ? MEMBER_RUNNING : gone ? MEMBER_DONE_GONE : MEMBER_DONE);
     }
 }
 
@@ -441,7 +442,7 @@ static bool settle_once(struct roster_work *w)
     enum roster_job_state before = roster->state;
     switch (roster->state) {
     case JOB_FORMING:
-        if (roster->proposed)
+        if (roster->proposed || roster_return_ends(w))
             break;
         if (count[MEMBER_KEEPS])
             return roster_return_settle(w);

@@ -17,11 +17,25 @@ static void count_loss(struct roster_work *w, int64_t used)
     (void)snprintf(roster->restart_reason, sizeof roster->restart_reason,
                    "the agent that served the job was lost in round %u", roster->before.round);
     roster->restart_class = 1 + FAILURE_LOST_NODE;
-    if (roster->restart_count > roster->max_restarts)
+    if (roster->restart_count > roster->max_restarts && !roster->continues)
         roster_give_verdict(w, EXIT_CODE_NODE, false,
                             "the agent that served the job was lost in round %u; restarts used: %" PRId64
                             " of %" PRId64,
                             roster->before.round, used, roster->max_restarts);
+}
+
+bool roster_return_ends(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    if (!roster->continues || roster->world_seen || roster->restart_count <= roster->max_restarts)
+        return false;
+    if (roster->gathering.ns != INSTANT_NEVER.ns && !roster_is_accounted_for(roster))
+        return true;
+    roster_give_verdict(w, EXIT_CODE_NODE, false,
+                        "the agent that served the job was lost in round %u; restarts used: %" PRId64
+                        " of %" PRId64,
+                        roster->before.round, roster->max_restarts, roster->max_restarts);
+    return true;
 }
 
 static bool is_before(const struct roster *roster, struct world_id id)
@@ -43,12 +57,13 @@ void roster_on_return(struct roster_work *w, const struct roster_join *join)
      * lost by then. */
     if (left && is_before(roster, join->last))
         roster->before_counted = true;
-    if (!join->last.epoch || roster->id.round > join->last.round)
+    if (!join->last.epoch || (roster->before.epoch && roster->before.round >= join->last.round))
         return; /* it had no world, or a known world */
     roster->before = join->last;
     roster->before_nodes = join->last_nodes;
     roster->before_counted = left;
-    roster->id.round = join->last.round + 1;
+    if (roster->id.round <= join->last.round)
+        roster->id.round = join->last.round + 1;
     if (left)
         return; /* it was stopped on purpose */
     if (!roster_return_keeps(roster, join))
@@ -79,15 +94,37 @@ static void stop_former_world(struct roster_work *w)
     count_loss(w, roster->restart_count);
 }
 
+/* A slot for the former serving agent, which was a member too: that of the next agent of its name, if it is
+ * here.
+ */
+static int place_lost_server(struct roster *roster)
+{
+    int slot = roster_slots_named(roster, roster->lost_server.name);
+    while (slot >= 0 && roster->members[slot].state != MEMBER_JOINED)
+        slot = roster_slots_named_after(roster, slot);
+    if (slot >= 0)
+        return slot;
+    slot = roster_slots_blank(roster);
+    if (slot < 0)
+        return -1;
+    struct roster_member *member = &roster->members[slot];
+    (void)snprintf(member->name, sizeof member->name, "%s", roster->lost_server.name);
+    member->incarnation = roster->lost_server.incarnation;
+    roster_slots_remember(roster, member);
+    return slot;
+}
+
 /* Gives all members of the former world their ranks again; the hosting agent gets that of the former
- * serving agent. */
+ * serving agent, if it is in its place. */
 static bool take_ranks(struct roster *roster, int nodes)
 {
     if (!roster->elastic)
         return true; /* they are the slots */
     for (int rank = 1; rank < nodes; rank++)
         roster->by_rank[rank] = -1;
-    roster->by_rank[0] = roster->local_slot;
+    roster->by_rank[0] = roster->continues ? place_lost_server(roster) : roster->local_slot;
+    if (roster->by_rank[0] < 0)
+        return false;
     roster->world_nodes = nodes;
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
@@ -107,7 +144,7 @@ bool roster_return_settle(struct roster_work *w)
     int others = 0, keeping = 0, nodes = roster->elastic ? roster->before_nodes : roster->slot_count;
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
-        if (!roster_slot_taken(member) || member->local)
+        if (!roster_slot_taken(member) || (member->local && !roster->continues))
             continue;
         /* there may be spares in an elastic job */
         others += !roster->elastic || member->state == MEMBER_KEEPS || is_before(roster, member->last);

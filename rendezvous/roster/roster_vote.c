@@ -53,13 +53,27 @@ static const struct roster_member *first_spare(const struct roster *roster)
     return first;
 }
 
+/* 0 but in a static world, where the serving agent keeps the rank that it claims. */
+static int serving_rank(const struct roster *roster)
+{
+    for (int rank = 0; rank < roster->world_nodes; rank++)
+        if (roster->by_rank[rank] == roster->local_slot)
+            return rank;
+    return 0;
+}
+
 void roster_fill_record(const struct roster *roster, struct world_record *record)
 {
     const struct roster_member *spare = first_spare(roster);
-    *record = (struct world_record){.nodes = roster->world_nodes, .restart_count = roster->restart_count};
+    const int first = serving_rank(roster);
+    *record = (struct world_record){.epoch = roster->epoch,
+                                    .round = roster->id.round,
+                                    .nodes = roster->world_nodes,
+                                    .restart_count = roster->restart_count};
     record->voter_count = record_voter_count(record->nodes, spare != NULL);
     for (int i = 0; i < record->voter_count; i++) {
         const int rank = record_voter_rank(i, record->voter_count, record->nodes);
-        record->voters[i] = voter_of(rank < 0 ? spare : &roster->members[roster->by_rank[rank]]);
+        record->voters[i] = voter_of(
+            rank < 0 ? spare : &roster->members[roster->by_rank[(first + rank) % roster->world_nodes]]);
     }
 }

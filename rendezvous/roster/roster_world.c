@@ -71,10 +71,10 @@ static int check_options(const struct roster_options *options, struct muster_err
     return 0;
 }
 
-static int slots_of(const struct roster_options *options)
+int roster_slots(bool elastic, int max_nodes)
 {
     enum { SPARES = 16 };
-    return options->elastic ? 2 * options->max_nodes + SPARES : options->max_nodes;
+    return elastic ? 2 * max_nodes + SPARES : max_nodes;
 }
 
 static const int64_t lease_before_last_call_ns = 2 * NS_PER_S;
@@ -102,6 +102,9 @@ static void take_options(struct roster *roster, const struct roster_options *opt
     roster->waiting_lost_ns = or_default(options->lost_after_ns, pace_waiting_lost_ns(options->max_nodes));
     roster->stop_timeout_ns = or_default(options->stop_timeout_ns, 60 * NS_PER_S);
     roster->votes = options->votes;
+    if (options->before)
+        roster->lost_server = *options->before;
+    roster->continues = roster->dead = options->continues; /* who serves needs no lease to end */
     roster->exit_barrier_ns = or_default(options->exit_barrier_ns, 300 * NS_PER_S);
     roster->restart_count = options->restart_count;
     roster->backoff_ns = options->backoff_ns;
@@ -119,7 +122,7 @@ struct roster *roster_create(const struct roster_options *options, struct instan
 {
     if (check_options(options, err))
         return NULL;
-    int slots = slots_of(options);
+    int slots = roster_slots(options->elastic, options->max_nodes);
     struct roster *roster =
         mem_calloc(1, sizeof(struct roster) + (size_t)slots * sizeof(struct roster_member));
     if (roster)
@@ -138,10 +141,11 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     roster_slots_init(roster);
     roster->local_slot = -1;
     roster->epoch = options->epoch;
-    roster->id = (struct world_id){options->epoch, 0};
+    roster->id = (struct world_id){options->epoch, options->round};
     roster->count[MEMBER_EMPTY] = slots;
     roster->state_deadline = instant_add(now, options->join_timeout_ns);
     roster->loss_check = roster->last_call = roster->regroup = roster->hold_until = INSTANT_NEVER;
+    roster->gathering = options->continues ? instant_add(now, NS_PER_S) : INSTANT_NEVER;
     for (int i = 0; i < slots; i++) {
         roster->members[i].group_rank = -1;
         roster->members[i].lost_at = INSTANT_NEVER;
@@ -323,6 +327,8 @@ static void fill_world(const struct roster *roster, int slot, struct membership_
 {
     const struct roster_member *member = &roster->members[slot];
     const struct roster_member *first = &roster->members[roster->by_rank[0]];
+    if (!first->store_port && roster->local_slot >= 0)
+        first = &roster->members[roster->local_slot]; /* the store is the serving agent's */
     *world = (struct membership_world){
         .id = member->held,
         .group_rank = member->group_rank,
@@ -449,6 +455,12 @@ int64_t roster_lease_ns(const struct roster *roster)
     return roster->lease_ns;
 }
 
+struct agent_incarnation roster_incarnation(const struct roster *roster, int member)
+{
+    return member >= 0 && member < roster->slot_count ? roster->members[member].incarnation
+                                                      : (struct agent_incarnation){0};
+}
+
 uint64_t roster_report_sequence(const struct roster *roster, int member)
 {
     return member >= 0 && member < roster->slot_count ? roster->members[member].sequence : 0;
@@ -499,6 +511,7 @@ struct instant roster_deadline(const struct roster *roster)
     struct instant due = instant_min(roster->state_deadline, roster->loss_check);
     if (roster->state != JOB_FORMING)
         return instant_min(due, roster->regroup);
+    due = instant_min(due, roster->gathering);
     if (roster->hold_until.ns != INSTANT_NEVER.ns)
         return instant_min(due, roster->hold_until);
     if (roster->count[MEMBER_KEEPS] && roster->elastic)

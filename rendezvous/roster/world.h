@@ -38,6 +38,16 @@ struct membership_world {
     uint16_t master_port;
 };
 
+/* The agent that serves the job, for display. */
+struct membership_serving {
+    char server[MEMBERSHIP_NAME_LIMIT]; /* its agent's name; "": none, or unknown */
+    char address[64];                   /* numeric; "": unknown */
+    uint16_t port;
+    char reason[64]; /* why the job has this server, or none; "": it had no other */
+    int voter_count; /* agents that decide about the next one; 0: unknown */
+    char voters[5][MEMBERSHIP_NAME_LIMIT];
+};
+
 enum membership_event_kind {
     MEMBERSHIP_EVENT_WORLD, /* start the workers of this world; after a failure `reason` is its first cause,
                                as it was known when all had stopped */

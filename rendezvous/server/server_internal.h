@@ -1,6 +1,6 @@
 /* server_internal.h - the serving agent's transport, shared by its own files only: transport_server.c (the
- * agent's side), server_loop.c (the thread's turn: connections, commands, time) and server_sessions.c
- * (messages and the roster's steps).
+ * agent's side), server_loop.c (the thread's turn: connections, commands, time), server_sessions.c
+ * (messages and the roster's steps) and server_votes.c (server.h).
  *
  * A thread of its own owns the ROUTER socket, the roster and the routes; no other thread touches them
  * after it has started. The agent's calls become commands in a list, the roster's answers to it become
@@ -20,6 +20,7 @@
 #include "proto/include/muster_error.h"
 #include "rendezvous/net/nap.h"
 #include "rendezvous/security/rejection_log.h"
+#include "rendezvous/server/server.h"
 #include "rendezvous/transport/transport.h"
 #include "rendezvous/wire/wire.h"
 #include "rendezvous/zmq/zmq_socket.h"
@@ -178,10 +179,23 @@ void inflow_note(struct inflow *inflow, struct inflow_row *row, uint64_t receive
 
 enum { SERVER_LOCAL_SESSION = 1 }; /* session of the agent itself */
 
+enum command_kind {
+    COMMAND_EVENT,  /* of the roster */
+    COMMAND_SERVE,  /* with a roster from now on */
+    COMMAND_CEASE,  /* without it */
+    COMMAND_CHOSEN, /* the voters have chosen office->known */
+    COMMAND_ANSWER, /* send the bytes of frame on its route */
+};
+
 struct command {
     struct command *next;
-    struct roster_event event; /* report.failure points at failure below */
+    enum command_kind kind;
+    struct roster_event event; /* report.failure points at failure below, join at join */
     struct worker_failure failure;
+    struct roster_join join;
+    struct roster *roster;        /* owned, as the following */
+    struct server_office *office; /* SERVE, CHOSEN */
+    struct server_frame *frame;
 };
 
 struct kept_note {
@@ -197,9 +211,12 @@ enum { SERVER_NOTES_LIMIT = 4 << 20 };
 struct transport {
     /* the thread's own */
     struct zmq_socket socket;
-    struct roster *roster;
+    struct roster *roster; /* NULL: it does not serve */
     struct roster_actions actions;
     struct routes routes;
+    bool votes;                  /* server_open_for_votes */
+    struct server_office office; /* votes, while it serves */
+    bool revision_asked;         /* for the world in office */
     struct buffer frame;         /* scratch for sending */
     struct wire_message message; /* scratch for packing and unpacking */
     bool broken;                 /* there are broken routes */
@@ -231,7 +248,15 @@ struct transport {
     size_t notes_bytes;
     struct muster_error fatal; /* why the thread has ended early; code 0: it has not */
     bool closing, ended;       /* ended: the thread waits for no agent any more */
-    int64_t linger_ns;         /* closing */
+    /* votes */
+    bool deaf; /* the agent serves no longer: events of the roster are dropped */
+    struct server_frame *frames, **last_frame;
+    int frame_count;
+    bool proposed, revises; /* proposal is to be taken */
+    struct world_record proposal;
+    struct agent_incarnation heard[RECORD_VOTERS];
+    int heard_count;
+    int64_t linger_ns; /* closing */
     struct instant close_deadline;
     int others; /* remaining members */
     /* the agent's own */
@@ -260,10 +285,36 @@ bool server_receive_many(struct transport *c);
 /* The roster gets the end of connections when all that was received on them has been read. */
 void server_drop_broken(struct transport *c);
 
+/* The bytes of c->message in c->frame, to a route. */
+int server_send(struct transport *c, const void *id, size_t id_size);
+void server_complain(struct transport *c, const char *what);
+
+/* --- server_votes.c; the thread's part --- */
+
+/* Whether a decoded message is the agent's to answer, or of no use without a roster. Then it is dealt with.
+ */
+bool server_takes_for_agent(struct transport *c, const struct sender *peer, const void *data, size_t size);
+/* A message of the member in a slot: if it is a voter, the agent learns that it lives. */
+void server_note_voter(struct transport *c, int slot);
+/* The roster's proposal, for the agent. */
+void server_keep_proposal(struct transport *c, bool revises);
+/* After a step: whether a spare may become a voter of the world in office. */
+void server_look_for_spare(struct transport *c);
+/* A command other than an event. */
+void server_obey(struct transport *c, struct command *command);
+void server_free_command(struct command *command);
+
+/* --- transport_server.c --- */
+
+struct command *server_new_command(enum command_kind kind, struct muster_error *err);
+void server_post(struct transport *c, struct command *command);
+/* Under the lock: the agent's eventfd is silent if nothing waits for it. */
+void server_settle_ready(struct transport *c);
+
 /* --- server_loop.c --- */
 
 /* The thread; context is the transport. */
-void *server_serve(void *context);
+void *server_run(void *context);
 
 /* --- the two eventfds --- */
 

@@ -59,8 +59,11 @@ static void run_commands(struct transport *c)
         struct command *next = command->next;
         command->event.session = SERVER_LOCAL_SESSION;
         command->event.member = c->local_member;
-        (void)server_step(c, &command->event, &local);
-        mem_free(command);
+        if (command->kind != COMMAND_EVENT)
+            server_obey(c, command);
+        else if (c->roster)
+            (void)server_step(c, &command->event, &local);
+        server_free_command(command);
         command = next;
     }
 }
@@ -69,19 +72,20 @@ static void run_commands(struct transport *c)
  * linger. The linger begins when all agents that are being stopped for its end have stopped. */
 static bool may_end(struct transport *c, struct instant now)
 {
+    const bool held = c->roster && roster_holds_server(c->roster);
     pthread_mutex_lock(&c->lock);
-    c->others = roster_remote_count(c->roster);
-    if (c->closing && roster_holds_server(c->roster))
+    c->others = c->roster ? roster_remote_count(c->roster) : 0;
+    if (c->closing && held)
         c->close_deadline = instant_add(now, c->linger_ns);
     bool closing = c->closing && !c->first, broken = c->fatal.code != 0;
     struct instant deadline = c->close_deadline;
     pthread_mutex_unlock(&c->lock);
     if (broken)
         return true;
-    if (roster_holds_server(c->roster))
+    if (held)
         return false;
-    return closing && (roster_state(c->roster) < JOB_DEPARTED || !roster_remote_count(c->roster) ||
-                       instant_reached(now, deadline));
+    return closing && (!c->roster || roster_state(c->roster) < JOB_DEPARTED ||
+                       !roster_remote_count(c->roster) || instant_reached(now, deadline));
 }
 
 /* After a freeze of this process the others' silence was ours. Some have replaced their connections during
@@ -90,11 +94,16 @@ static void note_freeze(struct transport *c, struct instant due)
 {
     struct instant now = clock_now(c->clock);
     int64_t late = instant_diff_ns(now, due);
-    if (due.ns == INT64_MAX || late < STOOD_STILL_MS * NS_PER_MS)
+    if (!c->roster || due.ns == INT64_MAX || late < STOOD_STILL_MS * NS_PER_MS)
         return;
     log_warning(c->log, "event loop stalled for about %.4g s; extending the deadlines of the other nodes",
                 (double)late / NS_PER_S);
     roster_wake(c->roster, now);
+}
+
+static struct instant roster_due(const struct transport *c)
+{
+    return c->roster ? roster_deadline(c->roster) : INSTANT_NEVER;
 }
 
 static int wait_for_work(struct transport *c)
@@ -102,7 +111,7 @@ static int wait_for_work(struct transport *c)
     pthread_mutex_lock(&c->lock);
     struct instant due = c->closing ? c->close_deadline : INSTANT_NEVER;
     pthread_mutex_unlock(&c->lock);
-    due = instant_min(due, instant_min(c->confirm_at, roster_deadline(c->roster)));
+    due = instant_min(due, instant_min(c->confirm_at, roster_due(c)));
     due = instant_min(due, admission_deadline(&c->admission));
     due = instant_min(due, instant_min(c->inflow.look_at, c->trim_at));
     int64_t left = instant_diff_ns(due, clock_now(c->clock));
@@ -139,7 +148,7 @@ static void watch_inflow(struct transport *c, struct instant now)
 /* It costs a scan of all slots, so not with every message. */
 static void refresh_progress(struct transport *c, struct instant now)
 {
-    if (!instant_reached(now, c->progress_at))
+    if (!c->roster || !instant_reached(now, c->progress_at))
         return;
     c->progress_at = instant_add(now, PROGRESS_EVERY_MS * NS_PER_MS);
     pthread_mutex_lock(&c->lock);
@@ -168,7 +177,7 @@ static void let_gather(struct transport *c)
     c->handled = 0;
 }
 
-void *server_serve(void *context)
+void *server_run(void *context)
 {
     struct transport *c = context;
     struct sender nobody = {0};
@@ -189,7 +198,7 @@ void *server_serve(void *context)
         admission_tick(&c->admission, clock_now(c->clock)); /* who has registered is known */
         watch_inflow(c, clock_now(c->clock));
         run_commands(c);
-        if (instant_reached(clock_now(c->clock), roster_deadline(c->roster))) {
+        if (instant_reached(clock_now(c->clock), roster_due(c))) {
             struct roster_event tick = {.kind = ROSTER_TICK};
             (void)server_step(c, &tick, &nobody);
         }

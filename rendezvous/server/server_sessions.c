@@ -19,19 +19,23 @@ static void deliver_local(struct transport *c, const struct roster_action *actio
         c->local_member = action->member;
     if (action->kind == ROSTER_ACCEPT || action->kind == ROSTER_AGAIN)
         return;
+    if (action->kind == ROSTER_PROPOSE) {
+        server_keep_proposal(c, false);
+        return;
+    }
     pthread_mutex_lock(&c->lock);
     c->others = roster_remote_count(c->roster); /* a receiver that acts on the event at once may ask */
-    struct membership_event *place = event_queue_push(&c->queue);
+    struct membership_event *place = c->deaf ? NULL : event_queue_push(&c->queue);
     if (place)
         roster_fill_event(c->roster, action, place);
-    else
+    else if (!c->deaf)
         error_set(&c->fatal, MUSTER_E_LIMIT, "more than %d events wait: membership_next is not called",
                   EVENT_QUEUE_LIMIT);
     pthread_mutex_unlock(&c->lock);
     server_signal_fd(c->ready_fd);
 }
 
-static int send_message(struct transport *c, const struct sender *to)
+int server_send(struct transport *c, const void *id, size_t id_size)
 {
     struct muster_error err;
     buffer_clear(&c->frame);
@@ -39,10 +43,15 @@ static int send_message(struct transport *c, const struct sender *to)
         log_warning(c->log, "rendezvous: %s", err.text);
         return -1;
     }
-    return zmq_socket_send(&c->socket, to->id, to->id_size, c->frame.data, c->frame.length);
+    return zmq_socket_send(&c->socket, id, id_size, c->frame.data, c->frame.length);
 }
 
-static void complain(struct transport *c, const char *what)
+static int send_message(struct transport *c, const struct sender *to)
+{
+    return server_send(c, to->id, to->id_size);
+}
+
+void server_complain(struct transport *c, const char *what)
 {
     if (c->complaints < COMPLAINT_LIMIT)
         log_warning(c->log, "rendezvous: %s%s", what,
@@ -96,6 +105,9 @@ static void send_action(struct transport *c, const struct roster_action *action,
         c->message.lease_ns = roster_lease_ns(c->roster);
         c->message.epoch = roster_epoch(c->roster);
         c->message.notes = c->options->notes;
+        c->message.record = c->office.known.epoch ? &c->office.known : NULL;
+        c->message.server = c->votes ? &c->office.self : NULL;
+        c->message.office = c->office.ballot;
     } else if (action->kind == ROSTER_AGAIN) {
         c->message.kind = WIRE_AGAIN;
     } else if (action->kind == ROSTER_HANDOVER) {
@@ -104,6 +116,8 @@ static void send_action(struct transport *c, const struct roster_action *action,
         c->message.restart_count = roster_restart_count(c->roster);
     } else {
         c->message.kind = WIRE_EVENT;
+        c->message.record =
+            action->kind == ROSTER_SEND_WORLD && c->office.known.epoch ? &c->office.known : NULL;
         roster_fill_event(c->roster, action, &c->message.event);
     }
     bool failed = send_message(c, &to) != 0;
@@ -128,7 +142,7 @@ size_t server_step(struct transport *c, const struct roster_event *event, const 
 {
     struct muster_error err;
     if (roster_step(c->roster, event, clock_now(c->clock), &c->actions, &err)) {
-        complain(c, err.text);
+        server_complain(c, err.text);
         return c->actions.count;
     }
     membership_announce(c->options, c->roster, &c->announced);
@@ -140,6 +154,8 @@ size_t server_step(struct transport *c, const struct roster_event *event, const 
             send_action(c, &c->actions.items[i], from);
     }
     log_progress(c);
+    if (c->votes)
+        server_look_for_spare(c);
     return count;
 }
 
@@ -202,10 +218,14 @@ static void handle_frame(struct transport *c, const struct sender *peer, const v
 {
     struct muster_error err;
     if (peer->id_size > ROUTE_ID_LIMIT)
-        return complain(c, "a peer set a routing id of its own");
+        return server_complain(c, "a peer set a routing id of its own");
     if (wire_decode(data, size, &c->message, &err))
-        return complain(c, err.text);
+        return server_complain(c, err.text);
+    if (c->votes && server_takes_for_agent(c, peer, data, size))
+        return;
     int slot = routes_find(&c->routes, peer->id, peer->id_size);
+    if (slot >= 0 && c->office.known.voter_count > 1)
+        server_note_voter(c, slot);
     if (c->message.kind == WIRE_NOTE && c->options->notes) {
         if (slot >= 0)
             keep_note(c, slot, c->message.note, c->message.note_length);
@@ -214,7 +234,7 @@ static void handle_frame(struct transport *c, const struct sender *peer, const v
     struct sender from = *peer;
     struct roster_event event = {.member = slot};
     if (!to_event(c, &event))
-        return complain(c, "a peer sent a message that only a server sends");
+        return server_complain(c, "a peer sent a message that only a server sends");
     if (slot >= 0)
         from.session = c->routes.slots[slot].session;
     else
@@ -256,7 +276,7 @@ static bool receive_one(struct transport *c)
         inflow_delivered(&c->inflow, peer.fd);
         handle_frame(c, &peer, zmq_calls.msg_data(&body), zmq_calls.msg_size(&body));
     } else
-        complain(c, "a peer sent a message of more than one frame");
+        server_complain(c, "a peer sent a message of more than one frame");
     zmq_calls.msg_close(&body);
     zmq_calls.msg_close(&id);
     return true;
@@ -264,7 +284,7 @@ static bool receive_one(struct transport *c)
 
 bool server_receive_many(struct transport *c)
 {
-    int left = TURN_BASE + TURN_PER_SLOT * roster_slot_count(c->roster);
+    int left = TURN_BASE + TURN_PER_SLOT * c->routes.slot_count;
     bool got = true;
     while (left-- > 0 && got)
         got = receive_one(c);

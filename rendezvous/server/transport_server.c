@@ -21,6 +21,12 @@ static struct instant server_deadline(const struct membership *m)
     return INSTANT_NEVER; /* the eventfd is level-triggered, and the thread keeps the time */
 }
 
+void server_settle_ready(struct transport *c)
+{
+    if (!c->queue.count && !c->fatal.code && !c->frames && !c->proposed)
+        server_drain_fd(c->ready_fd);
+}
+
 static int server_next(struct membership *m, struct membership_event *event, struct muster_error *err)
 {
     struct transport *c = m->transport;
@@ -28,23 +34,31 @@ static int server_next(struct membership *m, struct membership_event *event, str
     int got = event_queue_pop(&c->queue, event);
     if (!got && c->fatal.code)
         got = error_set(err, (enum muster_error_code)c->fatal.code, "%s", c->fatal.text);
-    else if (!c->queue.count && !c->fatal.code)
-        server_drain_fd(c->ready_fd);
+    else
+        server_settle_ready(c);
     pthread_mutex_unlock(&c->lock);
     return got;
 }
 
-static struct command *new_command(enum roster_event_kind kind, struct muster_error *err)
+struct command *server_new_command(enum command_kind kind, struct muster_error *err)
 {
     struct command *command = mem_calloc(1, sizeof *command);
     if (command)
-        command->event.kind = kind;
+        command->kind = kind;
     else
         error_set(err, MUSTER_E_NOMEM, "no memory for a message to the rendezvous server");
     return command;
 }
 
-static void post(struct transport *c, struct command *command)
+static struct command *new_command(enum roster_event_kind kind, struct muster_error *err)
+{
+    struct command *command = server_new_command(COMMAND_EVENT, err);
+    if (command)
+        command->event.kind = kind;
+    return command;
+}
+
+void server_post(struct transport *c, struct command *command)
 {
     pthread_mutex_lock(&c->lock);
     *c->last = command;
@@ -65,7 +79,7 @@ static int server_report(struct membership *m, struct world_id id, enum membersh
     if (failure)
         command->failure = *failure;
     command->event.report.failure = &command->failure;
-    post(m->transport, command);
+    server_post(m->transport, command);
     return 0;
 }
 
@@ -75,7 +89,7 @@ static int server_leave(struct membership *m, int exit_code, struct muster_error
     if (!command)
         return -1;
     command->event.exit_code = exit_code;
-    post(m->transport, command);
+    server_post(m->transport, command);
     return 0;
 }
 
@@ -86,7 +100,7 @@ static int server_drain(struct membership *m, int exit_code, int64_t grace_ns, s
         return -1;
     command->event.exit_code = exit_code;
     command->event.grace_ns = grace_ns;
-    post(m->transport, command);
+    server_post(m->transport, command);
     return 0;
 }
 
@@ -160,8 +174,13 @@ static void server_close(struct membership *m, int64_t linger_ns)
     zmq_socket_close(&c->socket, left > 0 ? (int)(left < INT32_MAX ? left : INT32_MAX) : 0);
     while (c->first) {
         struct command *next = c->first->next;
-        mem_free(c->first);
+        server_free_command(c->first);
         c->first = next;
+    }
+    while (c->frames) {
+        struct server_frame *next = c->frames->next;
+        mem_free(c->frames);
+        c->frames = next;
     }
     while (c->notes) {
         struct kept_note *next = c->notes->next;
@@ -185,7 +204,7 @@ static void server_close(struct membership *m, int64_t linger_ns)
 
 static int start_thread(struct transport *c, struct muster_error *err)
 {
-    int failed = thread_start(&c->thread, 0, server_serve, c);
+    int failed = thread_start(&c->thread, 0, server_run, c);
     if (failed)
         return thread_error(err, failed, "the rendezvous server's thread");
     c->thread_started = true;
@@ -195,10 +214,10 @@ static int start_thread(struct transport *c, struct muster_error *err)
 static int open_parts(struct membership *m, struct muster_error *err)
 {
     struct transport *c = m->transport;
-    c->roster = membership_make_roster(m, err);
-    if (!c->roster)
+    int slots = roster_slots(m->options.elastic, m->options.max_nodes);
+    c->roster = c->votes ? NULL : membership_make_roster(m, NULL, err);
+    if (!c->votes && !c->roster)
         return -1;
-    int slots = roster_slot_count(c->roster);
     if (roster_actions_init(&c->actions, slots, err) || routes_init(&c->routes, slots, err))
         return -1;
     c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -219,14 +238,16 @@ static int open_parts(struct membership *m, struct muster_error *err)
                    descriptors.rlim_cur, c->log);
     if (zmq_socket_bind_router(&c->socket, &where, err))
         return -1;
-    struct roster_join join = membership_join(m, true);
-    struct roster_event event = {.kind = ROSTER_JOIN, .session = SERVER_LOCAL_SESSION, .join = &join};
-    struct sender local = {.session = SERVER_LOCAL_SESSION};
-    (void)server_step(c, &event, &local);
+    if (c->roster) {
+        struct roster_join join = membership_join(m, true);
+        struct roster_event event = {.kind = ROSTER_JOIN, .session = SERVER_LOCAL_SESSION, .join = &join};
+        struct sender local = {.session = SERVER_LOCAL_SESSION};
+        (void)server_step(c, &event, &local);
+    }
     return start_thread(c, err);
 }
 
-int transport_server_open(struct membership *m, struct muster_error *err)
+static int open_server(struct membership *m, bool votes, struct muster_error *err)
 {
     static const struct transport_operations operations = {
         .fd = server_fd,
@@ -248,6 +269,8 @@ int transport_server_open(struct membership *m, struct muster_error *err)
     c->wake_fd = c->ready_fd = -1;
     c->last = &c->first;
     c->last_note = &c->notes;
+    c->last_frame = &c->frames;
+    c->votes = votes;
     c->last_session = SERVER_LOCAL_SESSION;
     c->local_member = -1;
     c->confirm_at = c->trim_at = INSTANT_NEVER;
@@ -264,4 +287,14 @@ int transport_server_open(struct membership *m, struct muster_error *err)
         return -1;
     }
     return 0;
+}
+
+int transport_server_open(struct membership *m, struct muster_error *err)
+{
+    return open_server(m, false, err);
+}
+
+int server_open_for_votes(struct membership *m, struct muster_error *err)
+{
+    return open_server(m, true, err);
 }

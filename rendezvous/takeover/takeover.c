@@ -313,6 +313,14 @@ void takeover_connection(struct takeover *t, bool whole, struct instant now)
     t->broken_at = whole ? INSTANT_NEVER : instant_min(t->broken_at, now);
 }
 
+void takeover_gone(struct takeover *t, enum takeover_reason reason, struct instant now,
+                   struct takeover_actions *out)
+{
+    struct takeover_work w = takeover_work(t, now, out);
+    if (t->state == TAKEOVER_FOLLOW)
+        takeover_seek(&w, reason, 0);
+}
+
 void takeover_workers(struct takeover *t, bool work)
 {
     t->works = work;

@@ -68,6 +68,8 @@ extern "C" {
     X(TAKEOVER_SILENT, "the server is silent")                                                               \
     X(TAKEOVER_BROKEN, "the connection to the server is broken")                                             \
     X(TAKEOVER_STEPPED_DOWN, "the server does not serve any more")                                           \
+    X(TAKEOVER_LEFT, "the server has left")                                                                  \
+    X(TAKEOVER_REPLACED, "another agent is at the server's address")                                         \
     X(TAKEOVER_IN_TURN, "no other voter has taken over")                                                     \
     X(TAKEOVER_ELECTED, "a majority of the voters has promised")                                             \
     X(TAKEOVER_OUTVOTED, "another agent has a higher ballot")                                                \
@@ -194,6 +196,10 @@ void takeover_heard(struct takeover *t, struct agent_incarnation agent, struct i
 
 /* FOLLOW: the connection to the server broke, or is whole again. */
 void takeover_connection(struct takeover *t, bool whole, struct instant now);
+
+/* FOLLOW: the server has gone for certain, for this reason. */
+void takeover_gone(struct takeover *t, enum takeover_reason reason, struct instant now,
+                   struct takeover_actions *out);
 
 /* Whether own workers, of whatever round, have not ended. */
 void takeover_workers(struct takeover *t, bool work);

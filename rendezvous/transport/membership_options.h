@@ -21,6 +21,8 @@ struct membership_note {
     size_t length;
 };
 
+enum { MEMBERSHIP_ENDPOINTS = 8 };
+
 enum membership_mode { MEMBERSHIP_IN_PROCESS, MEMBERSHIP_SERVER, MEMBERSHIP_CLIENT };
 
 struct membership_options {
@@ -59,6 +61,19 @@ struct membership_options {
      * store, if it differs from the last; 0: the same port. NULL: no callback */
     uint16_t (*world_forms)(void *context, struct world_id id);
     void *context;
+    /* --- votes about the server of the next round --- */
+    bool votes;         /* the job may move to another server; not in process */
+    uint16_t vote_port; /* where this agent takes part in votes, and serves if it is elected; reserved by the
+                           caller, who also lets the server use it. In server mode it is port */
+    const char *vote_addr; /* numeric, where the others reach it; NULL: where its messages come from */
+    const char *vote_host; /* numeric address to bind; NULL: every address */
+    bool store_is_workers; /* the store of this agent is served by its own worker: it does not move */
+    /* Called in the agent's thread when this agent begins to serve, or does so no longer. It opens the store;
+     * returns 0 and its port. NULL: no callback */
+    int (*serves)(void *context, bool serves, uint16_t *store_port, struct muster_error *err);
+    /* Called in the agent's thread when another agent serves the job, or none does. Must not call the
+     * membership. NULL: no callback */
+    void (*moved)(void *context, const struct membership_serving *serving);
     bool notes;                /* read by the member that hosts the roster: the others are to send notes */
     const struct clock *clock; /* NULL: the system's */
     const struct log_sink *log;

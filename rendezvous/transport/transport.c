@@ -29,12 +29,15 @@ struct roster_join membership_join(const struct membership *m, bool local)
         .command = m->options.command,
         .store_addr = m->options.store_addr,
         .store_port = m->options.store_port,
+        .vote_addr = m->options.vote_addr,
+        .vote_port = m->options.vote_port,
         .local = local,
         .held = m->current,
     };
 }
 
-struct roster *membership_make_roster(const struct membership *m, struct muster_error *err)
+struct roster *membership_make_roster(const struct membership *m, const struct world_record *known,
+                                      struct muster_error *err)
 {
     struct roster_options options = {
         .job_id = m->options.job_id,
@@ -51,6 +54,10 @@ struct roster *membership_make_roster(const struct membership *m, struct muster_
         .notice_ns = m->options.notice_ns,
         .join_timeout_ns = m->options.join_timeout_ns,
         .stop_timeout_ns = m->options.stop_timeout_ns,
+        .votes = known != NULL,
+        .continues = known && known->epoch,
+        .before = known && known->epoch ? &known->voters[0] : NULL,
+        .round = known && known->epoch ? known->round + 1 : 0,
     };
     if (transport_random_bytes(&options.epoch, sizeof options.epoch, err) ||
         transport_random_bytes(&options.jitter, sizeof options.jitter, err))

@@ -8,6 +8,20 @@
 #include "rendezvous/transport/membership_options.h"
 
 struct transport; /* state of one transport; each defines its own */
+struct wire_message;
+
+/* How a client informs the transport that it is a part of. All are called from the agent's thread. */
+struct transport_hooks {
+    /* A message of the server, before the client gets it. False: it does not. */
+    bool (*received)(void *context, struct wire_message *message);
+    /* The connection has ended, or nothing arrives on it. */
+    void (*broken)(void *context);
+    void *context;
+    const struct world_record *known; /* sent with each JOIN; lives as long as the client; epoch 0: none */
+    const struct roster_join *past;   /* the agent's past; read when the client is opened */
+    bool stops;                       /* its workers were asked to stop; the same */
+    uint64_t sequence;                /* of the agent's last report; the same */
+};
 
 /* membership.h has the contracts. membership.c has already checked arguments, dropped stale reports and
  * numbered the others; it tracks the events given out. */
@@ -26,6 +40,9 @@ struct transport_operations {
     void (*note)(struct membership *m, const char *data, size_t length);
     uint64_t (*notes_wanted)(const struct membership *m);
     int (*move)(struct membership *m, const char *host, struct muster_error *err);
+    /* NULL but for moving ones */
+    const char *(*server)(const struct membership *m);
+    void (*serving)(const struct membership *m, struct membership_serving *out);
     void (*progress)(const struct membership *m, char *out, size_t size);
     /* NULL but for servers */
     void (*part)(struct membership *m, int64_t linger_ns);
@@ -45,19 +62,24 @@ struct membership {
     struct world_id current;
     uint64_t sequence; /* number of the last report */
     bool left, over;   /* over: VERDICT or REFUSED was given out, or the membership is lost */
+    const struct transport_hooks *hooks; /* NULL: this is the whole */
 };
 
 /* Each opens its transport into m, which is otherwise complete. */
 int transport_local_open(struct membership *m, struct muster_error *err);
 int transport_server_open(struct membership *m, struct muster_error *err);
 int transport_client_open(struct membership *m, struct muster_error *err);
+/* As a server or a client, by m's mode; other agents may take over later. */
+int transport_moving_open(struct membership *m, struct muster_error *err);
 
 /* Fills out with random bytes of the kernel. */
 int transport_random_bytes(void *out, size_t size, struct muster_error *err);
 /* The JOIN of m; its texts point into m. */
 struct roster_join membership_join(const struct membership *m, bool local);
-/* The roster for m's options, with a fresh epoch; hosted by the process and server transports. */
-struct roster *membership_make_roster(const struct membership *m, struct muster_error *err);
+/* The roster for m's options, with a fresh epoch; hosted by the process and server transports. known: the job
+ * votes, and this is the newest record of its worlds (epoch 0: none); NULL: it does not. */
+struct roster *membership_make_roster(const struct membership *m, const struct world_record *known,
+                                      struct muster_error *err);
 
 /* After each step of a hosted roster and before its actions are executed: calls world_forms if a world
  * other than *announced was formed. */

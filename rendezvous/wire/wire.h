@@ -46,6 +46,8 @@ struct wire_texts {
 
 /* A vote and, after wire_decode, what it points to. */
 struct wire_vote {
+    const char *job_id;
+    struct agent_incarnation to; /* 0,0: whichever agent listens there */
     struct takeover_message message;
     struct world_record known, value;
     struct voter from, server;
@@ -74,7 +76,7 @@ struct wire_message {
     struct wire_texts texts;
     struct worker_failure failure; /* REPORT of FAILED */
     struct membership_event event; /* EVENT */
-    struct wire_vote vote;         /* VOTE; to be sent, only vote.message is read */
+    struct wire_vote vote;         /* VOTE; to be sent, job_id, to and message are read */
     /* JOIN, ACCEPT, EVENT of a world: the newest record that the sender knows, the world's own; NULL: none.
      * ACCEPT: the agent that serves, and the ballot under which it does; NULL: it does not vote. After
      * wire_decode they point into vote. */

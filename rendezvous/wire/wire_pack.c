@@ -163,10 +163,14 @@ static Muster__Record *pack_record(struct record_parts *parts, const struct worl
     return out;
 }
 
-static Muster__Vote *pack_vote(struct vote_parts *parts, const struct takeover_message *message)
+static Muster__Vote *pack_vote(struct vote_parts *parts, const struct wire_vote *vote)
 {
+    const struct takeover_message *message = &vote->message;
     Muster__Vote *out = &parts->vote;
     muster__vote__init(out);
+    out->job_id = (char *)vote->job_id;
+    out->to_high = vote->to.high;
+    out->to_low = vote->to.low;
     out->kind = (Muster__VoteKind)(message->kind + 1); /* 0 is "none" on the wire */
     out->from = pack_voter(&parts->from, message->from);
     if (message->known->epoch)
@@ -383,7 +387,7 @@ static void pack(struct parts *parts, const struct wire_message *message)
         envelope->note->data = (ProtobufCBinaryData){message->note_length, (uint8_t *)message->note};
         break;
     case WIRE_VOTE:
-        envelope->vote = pack_vote(&parts->body.vote, &message->vote.message);
+        envelope->vote = pack_vote(&parts->body.vote, &message->vote);
         envelope->body_case = MUSTER__ENVELOPE__BODY_VOTE;
         break;
     case WIRE_EVENT:

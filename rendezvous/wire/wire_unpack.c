@@ -160,14 +160,19 @@ static int take_record(struct world_record *out, const Muster__Record *in, struc
     return record_check(out, err);
 }
 
-static int take_vote(struct wire_vote *out, const Muster__Vote *in, struct muster_error *err)
+static int take_vote(struct wire_message *frame, const Muster__Vote *in, struct muster_error *err)
 {
+    struct wire_vote *out = &frame->vote;
     struct takeover_message *message = &out->message;
     *message = (struct takeover_message){.from = &out->from, .known = &out->known};
     if (in->kind < MUSTER__VOTE_KIND__VOTE_ASK || in->kind > MUSTER__VOTE_KIND__VOTE_MOVED)
         return error_set(err, MUSTER_E_PROTOCOL, "not a muster frame: a vote of an unknown kind");
     message->kind = (enum takeover_message_kind)((int)in->kind - 1);
     message->ballot = take_ballot(in->ballot);
+    out->job_id = frame->texts.job_id;
+    out->to = (struct agent_incarnation){in->to_high, in->to_low};
+    if (take_text(frame->texts.job_id, sizeof frame->texts.job_id, in->job_id, err))
+        return -1;
     if (take_voter(&out->from, in->from, err) < 0 || take_record(&out->known, in->known, err) < 0)
         return -1;
     if (in->value) {
@@ -380,7 +385,7 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
         return 0;
     case MUSTER__ENVELOPE__BODY_VOTE:
         out->kind = WIRE_VOTE;
-        return take_vote(&out->vote, in->vote, err);
+        return take_vote(out, in->vote, err);
     case MUSTER__ENVELOPE__BODY_HANDOVER:
         out->kind = WIRE_HANDOVER;
         out->restart_count = in->handover->restart_count;

@@ -25,6 +25,7 @@ enum {
     HANDSHAKE_MS_A_NODE = 5,
     RECEIVE_BUFFER = 32 << 10, /* the kernel takes twice as much */
     DESCRIPTORS = 32,          /* enough for a socket with its threads, and a few connections */
+    DEFAULT_LIMIT = 1000,      /* libzmq's own */
     WAITING_LIMIT = 100,       /* messages of one peer that are unread; it is not read from until they are */
     /* Connections of peers that died silently: the protocol's own heartbeats detect them sooner. */
     KEEPALIVE_S = 60,
@@ -104,6 +105,26 @@ static int check_needs(struct muster_error *err)
                ? error_errno(err, "eventfd, fcntl or accept4 is refused (by a seccomp profile?), which the "
                                   "connection to the job's other nodes needs: allow them")
                : 0;
+}
+
+int zmq_socket_make_context(void **context, struct muster_error *err)
+{
+    if (zmq_calls_load(err) || check_needs(err))
+        return -1;
+    *context = zmq_calls.ctx_new();
+    return *context ? 0 : socket_fail(err, "cannot make a ZeroMQ context");
+}
+
+static void end_context(void *context)
+{
+    while (context && zmq_calls.ctx_term(context) && errno == EINTR)
+        ;
+}
+
+void zmq_socket_end_context(void **context)
+{
+    end_context(*context);
+    *context = NULL;
 }
 
 /* libzmq starts its threads with the first socket; they inherit the mask of the creating thread. */
@@ -272,12 +293,14 @@ static int connect_dealer(struct zmq_socket *s, const struct zmq_socket_options 
     bool six;
     if (endpoint(where, sizeof where, o->host, o->port, &six, err))
         return -1;
+    const bool unlimited = o->context && !o->waiting_limit;
     const struct setting settings[] = {
-        {ZMQ_IMMEDIATE, 1},
-        {ZMQ_HANDSHAKE_IVL, o->context ? 0 : zmq_socket_greeting_limit_ms(o->nodes)},
+        {ZMQ_IMMEDIATE, o->waiting_limit == 0},
+        {ZMQ_SNDHWM, o->waiting_limit ? o->waiting_limit : DEFAULT_LIMIT},
+        {ZMQ_HANDSHAKE_IVL, unlimited ? 0 : zmq_socket_greeting_limit_ms(o->nodes)},
         {ZMQ_RECONNECT_IVL, o->first_interval_ms},
         {ZMQ_RECONNECT_IVL_MAX, o->longest_interval_ms},
-        {ZMQ_CONNECT_TIMEOUT, o->context ? 0 : o->connect_limit_ms},
+        {ZMQ_CONNECT_TIMEOUT, unlimited ? 0 : o->connect_limit_ms},
         {ZMQ_IPV6, six},
         {ZMQ_LINGER, 0},
     };
@@ -349,8 +372,7 @@ void zmq_socket_close(struct zmq_socket *s, int linger_ms)
     }
     if (s->zap)
         (void)zmq_calls.close(s->zap);
-    while (s->context && zmq_calls.ctx_term(s->context) && errno == EINTR)
-        ;
+    end_context(s->context);
     *s = (struct zmq_socket){0};
 }
 

@@ -32,11 +32,17 @@ struct zmq_socket_options {
     /* A DEALER's, between two attempts to connect, each twice as long as the one before; above 0 */
     int first_interval_ms, longest_interval_ms;
     int connect_limit_ms; /* a DEALER's, for an attempt to connect; above 0 */
-    /* DEALER: a context shared by many sockets, none of them monitored or with a limit of time; NULL: its own
-     */
+    int waiting_limit;    /* DEALER: messages that wait for a connection, instead of failing; 0: none */
+    /* DEALER: a context shared by many sockets, none of them monitored, or with a limit of time but if
+     * messages wait; NULL: its own */
     void *context;
     bool later; /* DEALER: it connects with zmq_socket_connect_again */
 };
+
+/* A context to be shared by DEALERs. */
+int zmq_socket_make_context(void **context, struct muster_error *err);
+/* After its sockets were closed. Accepts NULL in *context, and leaves it. */
+void zmq_socket_end_context(void **context);
 
 /* How long a connection may take from its acceptance to a greeting on both sides. A handshake with a secret
  * costs both sides about a quarter of a millisecond each, and if all agents of a job connect at once the last

@@ -65,7 +65,7 @@ def join(**lies):
     fields = {"version": 4, "job_id": b"none", "min_nodes": 2, "max_nodes": 2, "elastic": 0, "agent_name": b"outsider", "node_rank": 2}
     fields |= {"high": Fixed(7), "low": Fixed(8), "local": 1, "role": b"default", "store": b"10.0.0.1", "port": 29500, **lies}
     numbers = dict(job_id=1, min_nodes=2, max_nodes=3, elastic=4, agent_name=5, node_rank=6, high=7, low=8, local=9, role=10)
-    numbers |= dict(store=11, port=12, held=13, number=14, restarts=15, epoch=16, last=17, last_nodes=18, held_done=19, server_done=20)
+    numbers |= dict(vote_addr=25, vote_port=26, known=27, store=11, port=12, held=13, number=14, restarts=15, epoch=16, last=17, last_nodes=18, held_done=19, server_done=20)
     body = protobuf({numbers[name]: value for name, value in fields.items() if name in numbers})
     return protobuf({1: fields["version"], 2: body})
 
@@ -537,6 +537,7 @@ class HostilePeers(SecurityTest):
             dict(agent_name=b"\xff\xfe\x1b[2J"), dict(node_rank=0), dict(node_rank=4), dict(node_rank=(1 << 32) - 2),
             dict(node_rank=1 << 63), dict(high=Fixed(0), low=Fixed(0)), dict(local=0), dict(local=-(1 << 31)), dict(role=b"z" * 64),
             dict(store=b"w" * 256), dict(port=65536), dict(held=world), dict(held=b"\x0b" * 2000), dict(restarts=(1 << 63) - 1),
+            dict(vote_port=65536), dict(vote_addr=b"1" * 64), dict(known=b"\x0b" * 200), dict(known=protobuf({1: Fixed(99), 2: 7, 5: 3})),
             dict(last=world, last_nodes=2, epoch=Fixed(99)), dict(held=world, last=world, epoch=Fixed(99), held_done=1, server_done=1),
         ]  # fmt: skip
         noise, frames = random.Random(11), [path.read_bytes() for path in sorted(CORPUS.iterdir())]

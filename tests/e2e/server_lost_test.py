@@ -146,9 +146,10 @@ class Done(ServerLost):
         wait_until(lambda: all(map(self.is_done, self.cluster.nodes[:2])), "two agents are done, and the server knows it")
         time.sleep(4)  # the last one learns it with its next beat, and shows that nowhere; one without a beat for 2.5 s is lost
         self.cluster.nodes[0].restart("10.66.9.9")
-        agents[2].wait_said("server lost")
+        agents[2].wait_said("no server: ")
         agents[0] = self.agent(0)
-        agents[2].wait_said("is back")
+        agents[0].wait_said("serves the job now")  # another one does
+        time.sleep(1)  # it joins that one
         self.finish(agents)
         self.no_round(1)
 
@@ -163,12 +164,26 @@ class DoneElastic(Done):
 
 
 class Stays(ServerLost):
+    """Two nodes without a spare: neither may go on alone."""
+
     def test_it_never_comes_back(self):
         agents = self.agents("--join-timeout=12")
         self.seen(0, 0)
         self.cluster.nodes[0].kill_pod()
         self.finish(agents[1:], 138)
         self.assertIn("the node that serves the job's world is lost: node0 (10.66.0.1:23456) did not come back within 12 s", agents[1].said())
+
+
+class LastOfThree(ServerLost):
+    nodes, restarts = 3, 0
+
+    def test_no_restart_is_left(self):
+        agents = self.agents()
+        self.seen(0, 0)
+        self.cluster.nodes[0].kill_pod()
+        self.finish(agents[1:], 138)
+        for agent in agents[1:]:
+            self.assertIn("the agent that served the job was lost in round 0; restarts used: 0 of 0", agent.said())
 
 
 class Last(ServerLost):

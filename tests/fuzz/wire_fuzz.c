@@ -41,6 +41,7 @@ int main(int argc, char **argv)
     record.voters[1] = (struct voter){.incarnation = {3, 4}, .port = 7, .name = "b"};
     record.ballot = (struct ballot){2, {1, 2}};
     static struct wire_message vote = {.kind = WIRE_VOTE};
+    vote.vote.job_id = "job";
     vote.vote.message = (struct takeover_message){.kind = TAKEOVER_PROMISE,
                                                   .from = &record.voters[1],
                                                   .known = &record,

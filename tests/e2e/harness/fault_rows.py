@@ -325,6 +325,16 @@ CLAIMED = r'is held by agent "node\d+", which is alive; agent "node\d+" claims i
 # after a loss the others of a static job wait, and an elastic job's go on
 ON_LOSS = {"static": STOPPED, "elastic": one_less}
 
+
+
+def others(n):
+    """Of three nodes or more another one takes over from the server; of two neither does."""
+    return n - 1 if n > 2 else STOPPED
+
+
+# the same where the server is lost
+ON_SERVER_LOSS = {"static": STOPPED, "elastic": others}
+
 ROWS = [
     Row("a worker is killed", of(victim, "kill_worker"), restarts=1,
         says=r"the first cause: rank \d+ \(pid \d+ on node\d+\) was killed by signal 9", short=ELASTIC),
@@ -339,22 +349,22 @@ ROWS = [
     Row("a pod is replaced at once", in_turn(of(victim, "kill_pod"), start_pod(victim, 9)), restarts=1, short=STATIC),
     Row("the server's agent is killed while forming", kill_agent(server), begin=victim_is_missing,
         back=in_turn(start_agent(server), start_agent(victim)), restarts=0),
-    Row("the server's agent is killed", kill_agent(server), gone=STOPPED, back=start_agent(server), restarts=1,
+    Row("the server's agent is killed", kill_agent(server), gone=ON_SERVER_LOSS, back=start_agent(server), restarts=1,
         says=LOST_SERVER),
     Row("the server's agent is killed, no restart left", kill_agent(server), flags=NO_RESTART, again=None,
         codes=LOST, modes=STATIC, cause=("lost node", server), says=r"verdict: node rank 0 \(node0\) is lost"),
     Row("the server's agent is killed at the exit barrier", kill_agent(server), begin=at_exit_barrier,
         back=start_agent(server), again=None),
-    Row("the server's pod comes back with another address", lose_power(server), flags=LONG_CALL, gone=STOPPED,
+    Row("the server's pod comes back with another address", lose_power(server), flags=LONG_CALL, gone=ON_SERVER_LOSS,
         back=start_pod(server, 8), restarts=1, says=LOST_SERVER),
     Row("an agent freezes and thaws", freeze_agent(victim), gone=ON_LOSS, back=of(victim, "thaw"), restarts=1, short=STATIC),
     Row("a node freezes and thaws", of(victim, "freeze"), gone=ON_LOSS, back=of(victim, "thaw"), restarts=1),
-    Row("the server's node freezes and thaws", of(server, "freeze"), gone={"static": STANDS, "elastic": STOPPED},
+    Row("the server's node freezes and thaws", of(server, "freeze"), gone={"static": lambda n: STOPPED if n > 2 else STANDS, "elastic": others},
         back=of(server, "thaw")),
     Row("a node is cut off and healed", of(victim, "cut"), gone=ON_LOSS, back=of(victim, "heal"), restarts=1),
     Row("a node is not heard and is healed", of(victim, "cut", "from"), gone=ON_LOSS, back=of(victim, "heal"), restarts=1,
         short=STATIC),
-    Row("the server is cut off and healed", of(server, "cut"), gone={"static": ALONE, "elastic": STOPPED}, back=of(server, "heal")),
+    Row("the server is cut off and healed", of(server, "cut"), gone={"static": ALONE, "elastic": others}, back=of(server, "heal")),
     Row("a node hears nothing and is healed", of(victim, "cut", "to"), gone=ON_LOSS, back=of(victim, "heal"), restarts=1,
         short=ELASTIC),
     Row("5% loss", on_all("lose", 5), flags=MANY_RESTARTS, back=in_turn(after_steps(100), on_all("heal")), short=ELASTIC),
@@ -383,10 +393,10 @@ ROWS = [
     Row("TERM to a member", terminate(victim), gone={"static": None, "elastic": one_less},
         again={"static": None, "elastic": one_less}, codes={"static": 143, "elastic": of_agent(-1, 143)}),
     Row("TERM to the server", terminate(server), again=None, codes=143, modes=STATIC, short=()),
-    Row("TERM to the server, which comes back", terminate(server), gone=STOPPED, back=start_agent(server), restarts=0,
+    Row("TERM to the server, which comes back", terminate(server), gone=others, back=start_agent(server), restarts=0,
         codes=of_agent(0, 143), says="server left: ", modes=ELASTIC),
     Row("TERM to the server, which stays away", terminate(server), flags=SHORT_JOIN, gone=STOPPED, again=None,
-        codes={"node0": 143, "*": LOST}, says="left on SIGTERM: .* did not come back within", modes=ELASTIC, short=()),
+        codes={"node0": 143, "*": LOST}, says="left on SIGTERM: .* did not come back within", modes=ELASTIC, sizes=(2,), short=()),
     Row("TERM to a member while restarting", terminate(victim), begin=restarting, flags=SLOW_RESTART, back=start_agent(victim),
         restarts=2, codes=of_agent(-1, 143), short=STATIC),
     Row("TERM to the server while restarting", terminate(server), begin=restarting, flags=SLOW_RESTART,
@@ -398,5 +408,7 @@ ROWS = [
     Row("TERM to the server at the exit barrier", terminate(server), begin=at_exit_barrier, gone=STOPPED, again=None, codes=143,
         modes=STATIC, short=STATIC),
     Row("TERM to the server at the exit barrier, which comes back", terminate(server), begin=at_exit_barrier, gone=STOPPED,
-        back=start_agent(server), again=None, codes=of_agent(0, 143), modes=ELASTIC),
+        back=start_agent(server), again=None, codes=of_agent(0, 143), modes=ELASTIC, sizes=(2,)),
+    Row("TERM to the server at the exit barrier, and another takes over", terminate(server), begin=at_exit_barrier, again=None,
+        codes=of_agent(0, 143), modes=ELASTIC, least=3),
 ]

@@ -241,6 +241,8 @@ static void a_vote_comes_through(void **state)
     const struct world_record known = some_record(3), value = some_record(5);
     static struct wire_message message = {.kind = WIRE_VOTE};
     (void)state;
+    message.vote.job_id = "job";
+    message.vote.to = (struct agent_incarnation){5, 6};
     for (int kind = 0; kind < TAKEOVER_MESSAGE_COUNT; kind++) {
         message.vote.message = (struct takeover_message){.kind = (enum takeover_message_kind)kind,
                                                          .from = &known.voters[1],
@@ -249,7 +251,10 @@ static void a_vote_comes_through(void **state)
                                                          .server = &known.voters[2],
                                                          .ballot = {7, {8, 9}},
                                                          .at = {10, {11, 12}}};
-        const struct takeover_message *out = &round_trip(&message)->vote.message;
+        const struct wire_vote *vote = &round_trip(&message)->vote;
+        const struct takeover_message *out = &vote->message;
+        assert_string_equal(vote->job_id, "job");
+        assert_true(agent_incarnation_equal(vote->to, message.vote.to));
         assert_int_equal(out->kind, kind);
         assert_same_record(out->known, &known);
         assert_same_record(out->value, &value);
@@ -339,6 +344,7 @@ static void expect_refused(const struct world_record *record, const char *text)
 {
     static struct wire_message message = {.kind = WIRE_VOTE};
     const struct world_record sound = some_record(1);
+    message.vote.job_id = "";
     message.vote.message =
         (struct takeover_message){.kind = TAKEOVER_WHO, .from = &sound.voters[0], .known = record};
     expect_refused_in(&message, text);

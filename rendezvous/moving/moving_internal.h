@@ -1,0 +1,126 @@
+/* moving_internal.h - the membership of an agent whose job may move to another server, shared by the files of
+ * this folder only.
+ *
+ *   moving.c          the membership's calls: events, reports, time, creation and end
+ *   moving_roles.c    the roles: the transports after each change of the rules (takeover.h)
+ *   moving_messages.c votes and JOINs of other agents, and the server's messages
+ *   moving_peers.c    the connections to voters and endpoints
+ *
+ * An agent has at most one of two transports: that of a member (client), or that of the server. The latter
+ * belongs to its door: a ROUTER with a thread, which an agent opens when it serves, or when it becomes a
+ * voter.
+ *
+ * As long as the newest record has one voter, no other agent can be elected. Then the rules have no time: the
+ * member waits for its server as a client alone does. */
+#ifndef MUSTER_RENDEZVOUS_MOVING_MOVING_INTERNAL_H
+#define MUSTER_RENDEZVOUS_MOVING_MOVING_INTERNAL_H
+
+#include "proto/base/buffer.h"
+#include "rendezvous/server/server.h"
+#include "rendezvous/takeover/takeover.h"
+#include "rendezvous/transport/transport.h"
+#include "rendezvous/wire/wire.h"
+#include "rendezvous/zmq/zmq_socket.h"
+
+enum { MOVING_PEERS = 2 * RECORD_VOTERS + MEMBERSHIP_ENDPOINTS };
+
+/* A connection to another agent's door. */
+struct moving_peer {
+    struct zmq_socket socket; /* zeroed: free */
+    char address[RECORD_ADDRESS];
+    uint16_t port;
+    struct instant used;
+};
+
+struct moving_peers {
+    void *context; /* libzmq's, shared by all; NULL: not made yet */
+    struct moving_peer items[MOVING_PEERS];
+};
+
+struct transport {
+    struct takeover rules;
+    struct membership *outer; /* the whole */
+    struct membership member; /* as a client; transport NULL: it is none */
+    struct membership door;   /* transport NULL: it is closed */
+    bool serves;              /* the door has a roster */
+    bool at_endpoint;         /* it listens at the endpoint's port */
+    char endpoint[RECORD_ADDRESS];
+    uint16_t endpoint_port;
+    struct transport_hooks hooks;
+    uint64_t sequence;   /* of the agent's last report */
+    uint64_t notes_base; /* grows with each client */
+    struct moving_peers peers;
+    int wake; /* an epoll of all descriptors; -1: none */
+    /* the member's server */
+    char server_address[2][RECORD_ADDRESS]; /* the second while it changes */
+    char server_name[RECORD_NAME];
+    bool met; /* an agent has accepted this one on the present connection */
+    int at;   /* which of the two is in use */
+    /* the agent's past, for the JOIN to its next server */
+    struct roster_join past;
+    bool stops; /* its workers were asked to stop */
+    /* changes of the rules that are not carried out yet */
+    bool changed, chosen, left;
+    enum takeover_reason reason; /* of the first of these changes */
+    char why[64];                /* the reason of the last change; "": there was none */
+    /* the floor: no vote about an earlier round of this epoch counts */
+    uint64_t floor_epoch;
+    uint32_t floor_round;
+    const struct server_frame *answering; /* while it is handled: answers to its sender take its route */
+    struct agent_incarnation asker;       /* the sender */
+    bool drain;                           /* descriptors may be silent although there is something */
+    bool proposed, revises;               /* the roster's proposal waits for the rules */
+    struct world_record proposal;
+    struct instant lost_since;  /* never: there is a server */
+    struct instant warn_at;     /* the lack of a majority is to be logged */
+    bool warned;                /* it was */
+    struct instant door_at;     /* the door is tried again */
+    unsigned refused;           /* votes that were not for this agent */
+    struct event_queue queue;   /* the agent's own events */
+    struct wire_message frame;  /* scratch for receiving */
+    struct wire_message sent;   /* scratch for sending */
+    struct buffer bytes;        /* the same */
+    struct world_record record; /* scratch */
+};
+
+/* Whether other agents can be elected: the rules have time. */
+bool moving_is_voted(const struct transport *c);
+
+/* --- moving_messages.c --- */
+
+/* Everything that waits at the door and at the peers. */
+void moving_receive(struct transport *c, struct instant now);
+/* A vote of the agent at this address. */
+void moving_take_vote(struct transport *c, struct wire_vote *vote, const char *address, struct instant now);
+/* The hooks of the client (transport.h). */
+bool moving_on_message(void *context, struct wire_message *message);
+void moving_on_broken(void *context);
+
+/* --- moving_roles.c --- */
+
+/* Carries out the actions of a step, but for its changes of state. */
+void moving_act(struct transport *c, const struct takeover_actions *actions);
+/* Carries out the changes. -1: the membership is lost. */
+int moving_change(struct transport *c, struct instant now, struct muster_error *err);
+/* Proposals, time, and the votes' connections. */
+void moving_turn(struct transport *c, struct instant now);
+/* When the rules have something to do. */
+struct instant moving_rules_deadline(const struct transport *c);
+/* For display. */
+void moving_describe(const struct transport *c, struct membership_serving *out);
+/* The agent is a member at its endpoint, without a record. */
+int moving_join_endpoint(struct transport *c, struct muster_error *err);
+/* Opens the door if this agent is a voter. */
+void moving_open_door(struct transport *c, struct instant now);
+
+/* --- moving_peers.c --- */
+
+void moving_peers_send(struct transport *c, const char *address, uint16_t port, const struct voter *to,
+                       const struct takeover_message *message, struct instant now);
+/* The next message of a peer in c->frame; its peer, or NULL: there is none. */
+struct moving_peer *moving_peers_receive(struct transport *c);
+/* Closes connections that were not used for long. */
+void moving_peers_tend(struct transport *c, struct instant now);
+void moving_peers_close(struct transport *c);
+
+#endif

@@ -1,0 +1,286 @@
+"""The node that serves a job is killed, cut off or frozen, and another node takes over: real agents in network namespaces.
+
+    MUSTER_BUILD=build python3 tests/e2e/worlds/takeover_test.py [TestClass.test_name ...]
+
+Workers are small shell programs that write when they start and end, for which round, and wait for a file named finish."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from harness import cluster
+from harness.cluster import BUILD, Cluster, wait_until
+
+MUSTER = BUILD / "bin" / "muster"
+WORKER = """#!/bin/sh
+trap 'echo "end $NODE $MUSTER_ROUND $(date +%s.%N)" >> "$OUT/log"; exit 0' TERM
+echo "begin $NODE $MUSTER_ROUND $(date +%s.%N) $RANK $WORLD_SIZE $TORCHELASTIC_RESTART_COUNT $MASTER_ADDR:$MASTER_PORT" >> "$OUT/log"
+while [ ! -e "$OUT/finish" ]; do sleep 0.05; done
+"""
+SLACK = float(os.environ.get("MUSTER_SLACK", "1"))  # how much slower than a quiet machine this one may be
+
+
+class Takeover(unittest.TestCase):
+    count, arguments = 3, []
+
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="muster takeover ")
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        self.out = self.folder / "out"
+        self.out.mkdir()
+        self.worker = self.folder / "worker.sh"
+        self.worker.write_text(WORKER)
+        self.worker.chmod(0o755)
+        self.cluster = Cluster(self.count, self.folder)
+        self.addCleanup(self.cluster.close)
+        self.agents = {}
+
+    def place(self, k):
+        """The arguments that say which node this is."""
+        return [f"--nnodes={self.count}", f"--node-rank={k}", "--master-addr=node0", "--master-port=23456"]
+
+    def start(self, *nodes):
+        for k in nodes:
+            self.agents[k] = self.cluster.nodes[k].start(
+                MUSTER, "run", *self.place(k), "--max-restarts=5", "--join-timeout=40", *self.arguments, "--", self.worker,
+                OUT=str(self.out), NODE=str(k), MUSTER_HOSTNAME=None,
+            )  # fmt: skip
+
+    def lines(self, kind="begin"):
+        path = self.out / "log"
+        return [line.split() for line in path.read_text().splitlines() if line.startswith(kind)] if path.exists() else []
+
+    def world(self, round_):
+        """The beginnings of a round's workers, by node."""
+        return {int(line[1]): line for line in self.lines() if int(line[2]) == round_}
+
+    def newest(self):
+        return max((int(line[2]) for line in self.lines()), default=-1)
+
+    def hears(self, k, text, limit=25):
+        try:
+            self.agents[k].wait_said(text, limit)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.said()}") from None
+
+    def said(self):
+        return "\n".join(f"--- node{k}\n{agent.said()}" for k, agent in self.agents.items())
+
+    def runs_on(self, nodes, after=-1, limit=25):
+        """Waits for a round after this one that runs on exactly these nodes; its number."""
+        wanted = set(nodes)
+
+        def found():
+            for round_ in range(self.newest(), after, -1):
+                if set(self.world(round_)) == wanted:
+                    return round_ + 1
+            return 0
+
+        try:
+            return wait_until(found, f"a round after {after} on {sorted(wanted)}", limit) - 1
+        except AssertionError:
+            raise AssertionError(f"no round after {after} on {sorted(wanted)}: {self.lines('')}\n{self.said()}") from None
+
+    def began(self, round_):
+        """When the last worker of a round began."""
+        return max(float(line[3]) for line in self.world(round_).values())
+
+    def restarts(self, round_):
+        return {int(line[6]) for line in self.world(round_).values()}
+
+    def never_two_worlds(self, *left_out):
+        """No two rounds of one node are at the same time, and no two rounds were whole at the same time."""
+        begins = {(line[1], line[2]): float(line[3]) for line in self.lines()}
+        ends = {(line[1], line[2]): float(line[3]) for line in self.lines("end")}
+        rounds = sorted({int(line[2]) for line in self.lines()})
+        for first, second in zip(rounds, rounds[1:]):
+            stops = [ends[key] for key in begins if int(key[1]) == first and key in ends and int(key[0]) not in left_out]
+            starts = [begins[key] for key in begins if int(key[1]) == second]
+            if stops:
+                self.assertLess(min(stops), min(starts), f"rounds {first} and {second}: {self.lines('')}")
+
+    def finish(self, *nodes):
+        (self.out / "finish").touch()
+        for k in nodes:
+            self.assertEqual(self.agents[k].wait(60), 0, self.said())
+
+    def status(self, k):
+        command = self.cluster.nodes[k].pod.command(MUSTER, "status", "--output=json")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=cluster.LIMIT)
+        return json.loads(done.stdout)
+
+
+class Static(Takeover):
+    def ranks_stay(self, round_):
+        self.assertEqual({k: int(line[4]) for k, line in self.world(round_).items()}, {k: k for k in range(self.count)})
+
+    def test_it_is_killed_and_its_pod_comes_back(self):
+        nodes = range(self.count)
+        self.start(*nodes)
+        self.runs_on(nodes)
+        self.cluster.nodes[0].restart()
+        killed = time.time()
+        self.start(0)
+        round_ = self.runs_on(nodes, after=0)
+        took = self.began(round_) - killed
+        print(f"again after {took:.2f} s ", end="", file=sys.stderr)
+        self.assertEqual(self.restarts(round_), {1})
+        self.ranks_stay(round_)
+        self.assertNotIn("node0:", self.world(round_)[0][7])  # the store is on the node that serves now
+        self.never_two_worlds(0)
+        self.finish(*nodes)
+
+    def test_it_is_cut_off(self):
+        nodes = range(self.count)
+        self.start(*nodes)
+        self.runs_on(nodes)
+        self.cluster.nodes[0].cut()
+        self.hears(0, "no majority")
+        self.hears(1, "no server: ")
+        self.cluster.nodes[0].heal()
+        round_ = self.runs_on(nodes, after=0)
+        self.ranks_stay(round_)
+        self.never_two_worlds()
+        self.finish(*nodes)
+
+
+class ElasticJob(Takeover):
+    arguments = ["--last-call-timeout=8"]
+    nnodes = "2:3"
+
+    def place(self, k):
+        return [f"--nnodes={self.nnodes}", "--rdzv-backend=c10d", "--rdzv-endpoint=node0:23456", "--rdzv-id=job"]
+
+    def lost(self, harm):
+        """The serving node is harmed: the others' next round, and the time until all of them run."""
+        nodes = range(self.count)
+        self.start(*nodes)
+        self.runs_on(nodes)
+        begin = time.time()
+        harm()
+        round_ = self.runs_on(nodes[1:], after=0)
+        took = self.began(round_) - begin
+        print(f"again after {took:.2f} s ", end="", file=sys.stderr)
+        self.assertEqual(self.restarts(round_), {1})
+        return round_, took
+
+
+class Elastic(ElasticJob):
+    def test_it_is_killed(self):
+        _, took = self.lost(self.cluster.nodes[0].kill_pod)
+        status = self.status(1)
+        self.assertEqual(status["server"]["name"], "node1")
+        self.assertIn("node1", status["voters"])
+        self.never_two_worlds(0)
+        self.finish(*range(1, self.count))
+        self.assertLess(took, 2.0 * SLACK)
+
+    def test_it_is_cut_off(self):
+        round_, took = self.lost(self.cluster.nodes[0].cut)
+        self.hears(0, "no majority")
+        self.cluster.nodes[0].heal()
+        nodes = range(self.count)
+        whole = self.runs_on(nodes, after=round_)  # it joins the others
+        self.assertEqual(self.restarts(whole), {1})
+        self.never_two_worlds(0)
+        self.finish(*nodes)
+        self.assertLess(took, 4.0 * SLACK)
+
+    def test_it_stands_still_and_comes_back(self):
+        round_, _ = self.lost(lambda: self.cluster.nodes[0].freeze(self.agents[0]))
+        time.sleep(1)
+        self.cluster.nodes[0].thaw()
+        nodes = range(self.count)
+        self.runs_on(nodes, after=round_)
+        self.never_two_worlds(0)
+        self.finish(*nodes)
+
+    def test_it_leaves_in_order(self):
+        nodes = range(self.count)
+        self.start(*nodes)
+        self.runs_on(nodes)
+        self.agents[0].signal(signal.SIGTERM)
+        round_ = self.runs_on(nodes[1:], after=0)
+        self.assertEqual(self.agents[0].wait(30), 143)
+        self.assertEqual(self.restarts(round_), {0})
+        self.assertNotIn("lost", "".join(self.agents[k].said() for k in nodes[1:]))
+        self.never_two_worlds()
+        self.finish(*nodes[1:])
+
+
+class TwoAndASpare(ElasticJob):
+    nnodes = "2"
+
+    def loses(self, k):
+        self.start(0, 1)
+        self.runs_on([0, 1])
+        self.start(2)
+        wait_until(lambda: len(self.status(0)["voters"]) == 3, "the spare votes")
+        self.cluster.nodes[k].kill_pod()
+        round_ = self.runs_on({0, 1, 2} - {k}, after=0)
+        self.assertEqual(self.restarts(round_), {1})
+        self.finish(*({0, 1, 2} - {k}))
+
+    def test_the_serving_node(self):
+        self.loses(0)
+
+    def test_the_other_node(self):
+        self.loses(1)
+
+
+class NoMajority(ElasticJob):
+    nnodes = "1:3"
+
+    def test_two_of_three_voters_are_lost(self):
+        self.arguments = [*self.arguments, "--join-timeout=8"]
+        self.start(0, 1, 2)
+        self.runs_on([0, 1, 2])
+        for k in (0, 1):
+            self.cluster.nodes[k].kill_pod()
+        self.hears(2, "1 of 3 voters answer: node2; waiting for one more")
+        self.assertEqual(self.agents[2].wait(40), 138)
+        self.assertIn("none could be elected within 8 s (--join-timeout)", self.agents[2].said())
+        self.assertEqual(self.newest(), 0)  # it trained nothing alone
+
+
+class ElasticOfFive(Elastic):
+    count, nnodes = 5, "2:5"
+
+
+class ElasticOfSixteen(Elastic):
+    count, nnodes = 16, "2:16"
+
+
+class Repeated(ElasticJob):
+    """The node that serves is killed, again and again, and comes back."""
+
+    count, nnodes, kills = 5, "2:5", 20
+    arguments = ["--last-call-timeout=8", "--regroup-interval=1", "--max-restarts=1000", "--restart-backoff=0"]
+
+    def test_it_is_killed(self):
+        nodes = range(self.count)
+        self.start(*nodes)
+        round_ = self.runs_on(nodes)
+        for kill in range(1, self.kills + 1):
+            names = {self.status(k)["server"]["name"] for k in nodes}
+            self.assertEqual(len(names), 1)
+            server = int(names.pop().removeprefix("node"))
+            self.cluster.nodes[server].restart()
+            round_ = self.runs_on([k for k in nodes if k != server], after=round_)
+            self.assertEqual(self.restarts(round_), {kill})
+            self.start(server)
+            round_ = self.runs_on(nodes, after=round_, limit=60)
+        self.finish(*nodes)
+
+
+if __name__ == "__main__":
+    cluster.need()
+    unittest.main(verbosity=2)
