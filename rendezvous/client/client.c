@@ -330,6 +330,11 @@ struct client *client_create(const struct client_options *options, struct instan
     return client;
 }
 
+bool client_had_world(const struct client *client)
+{
+    return client->last_world.epoch != 0;
+}
+
 uint64_t client_sequence(const struct client *client)
 {
     return client->sequence;

@@ -73,6 +73,8 @@ void client_wake(struct client *client, struct instant now);
 bool client_take_event(struct client *client, struct membership_event *event);
 /* Fills the job's state in a JOIN: all except the identity. */
 void client_fill_known(const struct client *client, struct roster_join *join);
+/* Whether it was in a world. */
+bool client_had_world(const struct client *client);
 /* The number of the last report. */
 uint64_t client_sequence(const struct client *client);
 /* Whether others decide when the server is lost: then neither a lease nor its silence ends anything here. */

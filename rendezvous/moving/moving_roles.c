@@ -7,6 +7,7 @@
 #include "proto/base/error.h"
 #include "rendezvous/client/transport_client.h"
 #include "rendezvous/moving/moving_internal.h"
+#include "rendezvous/roster/pace.h"
 
 static const int64_t door_again_ns = 5 * NS_PER_S, warn_after_ns = 3 * NS_PER_S;
 
@@ -388,10 +389,20 @@ static void warn(struct transport *c, struct instant now)
     }
 }
 
+/* The heartbeats of large jobs are slower, most of all those of agents without a world. */
+static void set_pace(struct transport *c)
+{
+    const int nodes = c->outer->options.max_nodes;
+    const bool waits = c->member.transport && !client_had_world(transport_client_protocol(&c->member));
+    c->rules.lost_ns = waits ? pace_waiting_lost_ns(nodes) : pace_lost_ns(nodes);
+    c->rules.doubt_ns = 3 * (waits ? pace_waiting_beat_ns(nodes) : pace_beat_ns(nodes));
+}
+
 void moving_turn(struct transport *c, struct instant now)
 {
     struct takeover_actions actions;
     takeover_workers(&c->rules, c->outer->current.epoch != 0);
+    set_pace(c);
     propose(c, now);
     if (instant_reached(now, moving_rules_deadline(c))) {
         takeover_tick(&c->rules, now, &actions);

@@ -278,6 +278,8 @@ void takeover_init(struct takeover *t, const struct voter *self, uint64_t random
     *t = (struct takeover){
         .self = *self, .state = TAKEOVER_SEEK, .random = random, .ask_at = now, .since = now};
     t->stand_at = t->broken_at = INSTANT_NEVER;
+    t->lost_ns = TAKEOVER_LOST_MS * NS_PER_MS;
+    t->doubt_ns = TAKEOVER_DOUBT_MS * NS_PER_MS;
     t->heard = now;
 }
 
@@ -377,16 +379,16 @@ bool takeover_propose(struct takeover *t, const struct world_record *record, str
     return true;
 }
 
-static bool is_doubtful(struct instant heard, struct instant now)
+static bool is_doubtful(const struct takeover *t, struct instant heard, struct instant now)
 {
-    return !heard.ns || instant_diff_ns(now, heard) >= TAKEOVER_DOUBT_MS * NS_PER_MS;
+    return !heard.ns || instant_diff_ns(now, heard) >= t->doubt_ns;
 }
 
 static int answering(const struct takeover *t, struct instant now)
 {
     int count = 0;
     for (int i = 0; i < t->known.voter_count; i++)
-        count += takeover_is_self(t, &t->known.voters[i]) || !is_doubtful(t->heard_voter[i], now);
+        count += takeover_is_self(t, &t->known.voters[i]) || !is_doubtful(t, t->heard_voter[i], now);
     return count;
 }
 
@@ -394,12 +396,12 @@ bool takeover_is_served(const struct takeover *t, struct instant now)
 {
     if (t->state == TAKEOVER_SERVE)
         return answering(t, now) >= record_majority(&t->known);
-    return t->state == TAKEOVER_FOLLOW && t->broken_at.ns == INT64_MAX && !is_doubtful(t->heard, now);
+    return t->state == TAKEOVER_FOLLOW && t->broken_at.ns == INT64_MAX && !is_doubtful(t, t->heard, now);
 }
 
 static struct instant silence_limit(const struct takeover *t)
 {
-    return instant_min(instant_add(t->heard, TAKEOVER_LOST_MS * NS_PER_MS),
+    return instant_min(instant_add(t->heard, t->lost_ns),
                        instant_add(t->broken_at, TAKEOVER_BROKEN_MS * NS_PER_MS));
 }
 
@@ -447,7 +449,7 @@ static void tick_serve(struct takeover_work *w)
                                   .ballot = t->ballot,
                                   .server = &t->self};
     for (int i = 0; i < t->known.voter_count; i++)
-        if (!takeover_is_self(t, &t->known.voters[i]) && is_doubtful(t->heard_voter[i], w->now))
+        if (!takeover_is_self(t, &t->known.voters[i]) && is_doubtful(t, t->heard_voter[i], w->now))
             tell(w, &t->known.voters[i]);
 }
 
@@ -492,7 +494,7 @@ void takeover_describe(const struct takeover *t, struct instant now, char *out, 
     (void)text_append(out, size, "%d of %d voters answer", answers, t->known.voter_count);
     for (int i = 0; i < t->known.voter_count; i++) {
         const struct voter *voter = &t->known.voters[i];
-        if (!takeover_is_self(t, voter) && is_doubtful(t->heard_voter[i], now))
+        if (!takeover_is_self(t, voter) && is_doubtful(t, t->heard_voter[i], now))
             continue;
         (void)text_append(out, size, "%s %s", first ? ":" : ",", voter->name);
         first = false;

@@ -157,14 +157,15 @@ struct takeover {
     struct world_record proposal; /* proposing; in STAND, with has_best: accepted by a voter */
     struct instant heard_voter[RECORD_VOTERS];
     /* times */
-    struct instant heard;     /* FOLLOW: the server */
-    struct instant broken_at; /* FOLLOW: its connection; never: it is whole */
-    struct instant stand_at;  /* SEEK; never: no voter, or not yet decided */
-    struct instant send_at;   /* STAND, SERVE: messages to voters are repeated */
-    struct instant ask_at;    /* SEEK, SERVE: messages about the server are due */
-    struct instant since;     /* STAND: the candidacy; SERVE: the proposal */
-    struct voter server;      /* FOLLOW */
-    struct ballot office;     /* FOLLOW: the server's */
+    struct instant heard;      /* FOLLOW: the server */
+    struct instant broken_at;  /* FOLLOW: its connection; never: it is whole */
+    struct instant stand_at;   /* SEEK; never: no voter, or not yet decided */
+    struct instant send_at;    /* STAND, SERVE: messages to voters are repeated */
+    struct instant ask_at;     /* SEEK, SERVE: messages about the server are due */
+    struct instant since;      /* STAND: the candidacy; SERVE: the proposal */
+    struct voter server;       /* FOLLOW */
+    struct ballot office;      /* FOLLOW: the server's */
+    int64_t lost_ns, doubt_ns; /* TAKEOVER_LOST_MS, TAKEOVER_DOUBT_MS; longer where heartbeats are slower */
     uint64_t random;
     unsigned refused; /* records and messages that were refused */
 };
