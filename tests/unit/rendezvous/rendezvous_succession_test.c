@@ -1,0 +1,214 @@
+/* rendezvous_succession_test.c - the roster of a server that has taken a job over: it gathers the members
+ * that are left, counts the loss of the server before it, and gives a verdict if no restart is left. */
+#include <string.h>
+
+#include "proto/exit_code.h"
+#include "rendezvous/roster/roster.h"
+#include "tests/support/cmocka_all.h"
+
+enum { AGENTS = 5, LOST = 0, SERVER = 1 }; /* agent 0 was the server before */
+
+static const struct world_id before = {7, 4};
+
+struct fixture {
+    struct roster *roster;
+    struct roster_actions actions;
+    struct instant now;
+    bool elastic;
+    int nodes, slots[AGENTS];
+    int proposals, worlds, stops, verdicts; /* of the last step */
+    struct membership_event last;           /* WORLD or VERDICT */
+};
+
+static const char *const names[] = {"a", "b", "c", "d", "e"};
+
+static void step(struct fixture *f, struct roster_event event)
+{
+    assert_int_equal(roster_step(f->roster, &event, f->now, &f->actions, NULL), 0);
+    f->proposals = f->worlds = f->stops = f->verdicts = 0;
+    for (size_t i = 0; i < f->actions.count; i++) {
+        const struct roster_action *action = &f->actions.items[i];
+        if (action->kind == ROSTER_ACCEPT)
+            f->slots[action->session - 1] = action->member;
+        f->proposals += action->kind == ROSTER_PROPOSE;
+        f->worlds += action->kind == ROSTER_SEND_WORLD;
+        f->stops += action->kind == ROSTER_SEND_STOP;
+        f->verdicts += action->kind == ROSTER_SEND_VERDICT;
+        if (action->kind == ROSTER_SEND_WORLD || action->kind == ROSTER_SEND_VERDICT)
+            roster_fill_event(f->roster, action, &f->last);
+    }
+}
+
+static void create(struct fixture *f, bool elastic, int nodes, int64_t restarts)
+{
+    const struct voter lost = {.incarnation = {1, LOST + 1}, .name = "a"};
+    const struct roster_options options = {.job_id = "job",
+                                           .min_nodes = elastic ? 1 : nodes,
+                                           .max_nodes = nodes,
+                                           .elastic = elastic,
+                                           .max_restarts = restarts,
+                                           .epoch = 42,
+                                           .votes = true,
+                                           .continues = true,
+                                           .before = &lost,
+                                           .round = before.round + 1,
+                                           .join_timeout_ns = 10 * NS_PER_S};
+    *f = (struct fixture){
+        .roster = roster_create(&options, (struct instant){0}, NULL), .elastic = elastic, .nodes = nodes};
+    assert_non_null(f->roster);
+    assert_int_equal(roster_actions_init(&f->actions, roster_slot_count(f->roster), NULL), 0);
+}
+
+static void destroy(struct fixture *f)
+{
+    roster_actions_free(&f->actions);
+    roster_destroy(f->roster);
+}
+
+/* past: a member of the world before. works: its workers of that world go on, since the server's were done.
+ */
+static void join(struct fixture *f, int who, bool past, bool works)
+{
+    struct roster_join join = {.protocol_version = ROSTER_PROTOCOL_VERSION,
+                               .job_id = "job",
+                               .min_nodes = f->elastic ? 1 : f->nodes,
+                               .max_nodes = f->nodes,
+                               .elastic = f->elastic,
+                               .agent_name = names[who],
+                               .node_rank = f->elastic ? -1 : who,
+                               .incarnation = {past ? 1 : 2, (uint64_t)who + 1},
+                               .local_world_size = 1,
+                               .role = "trainer",
+                               .store_addr = names[who],
+                               .store_port = who == SERVER ? 29500 : 0,
+                               .vote_addr = "10.0.0.9",
+                               .vote_port = (uint16_t)(7000 + who),
+                               .local = who == SERVER};
+    if (past) {
+        join.last = before;
+        join.last_nodes = f->nodes;
+        join.last_rank = who;
+        join.epoch = before.epoch;
+        join.server_done = works;
+        join.held = works ? before : (struct world_id){0};
+    }
+    step(f, (struct roster_event){.kind = ROSTER_JOIN, .session = (uint64_t)who + 1, .join = &join});
+}
+
+static void tick_at(struct fixture *f, int64_t ms)
+{
+    f->now = (struct instant){ms * NS_PER_MS};
+    step(f, (struct roster_event){.kind = ROSTER_TICK});
+}
+
+static void the_members_that_are_left_form_the_next_round_at_once(void **state)
+{
+    struct fixture f;
+    (void)state;
+    create(&f, true, 4, 3);
+    join(&f, SERVER, true, false);
+    join(&f, 2, true, false);
+    assert_int_equal(f.proposals, 0);
+    join(&f, 3, true, false);
+    assert_int_equal(f.proposals, 1);
+    step(&f, (struct roster_event){.kind = ROSTER_CHOSEN});
+    assert_int_equal(f.worlds, 3);
+    assert_int_equal(f.last.world.id.round, before.round + 1);
+    assert_int_equal(f.last.world.restart_count, 1);
+    assert_string_equal(f.last.world.master_addr, "b");
+    destroy(&f);
+}
+
+static void a_member_that_is_lost_too_is_waited_for_a_second(void **state)
+{
+    struct fixture f;
+    (void)state;
+    create(&f, true, 4, 3);
+    join(&f, SERVER, true, false);
+    join(&f, 2, true, false);
+    tick_at(&f, 999);
+    assert_int_equal(f.proposals, 0);
+    tick_at(&f, 1000);
+    assert_int_equal(f.proposals, 1);
+    destroy(&f);
+}
+
+static void without_a_restart_all_get_the_verdict(void **state)
+{
+    struct fixture f;
+    (void)state;
+    create(&f, false, 3, 0);
+    join(&f, SERVER, true, false);
+    assert_int_equal(f.verdicts, 0); /* the other one is waited for */
+    join(&f, 2, true, false);
+    assert_int_equal(f.verdicts, 1);
+    assert_int_equal(f.last.exit_code, EXIT_CODE_NODE);
+    assert_non_null(
+        strstr(f.last.reason, "the agent that served the job was lost in round 4; restarts used: 0 of 0"));
+    destroy(&f);
+    create(&f, false, 3, 0);
+    join(&f, SERVER, true, false);
+    tick_at(&f, 1000);
+    assert_int_equal(roster_state(f.roster), JOB_FAILED); /* not for long */
+    destroy(&f);
+}
+
+static void a_static_job_keeps_its_ranks_and_has_its_store_on_the_server(void **state)
+{
+    struct fixture f;
+    struct world_record record;
+    (void)state;
+    create(&f, false, 3, 3);
+    join(&f, SERVER, true, false);
+    join(&f, 2, true, false);
+    join(&f, 0, false, false); /* started again: a new agent */
+    assert_int_equal(f.proposals, 1);
+    roster_fill_record(f.roster, &record);
+    assert_int_equal(record.voter_count, 3);
+    assert_string_equal(record.voters[0].name, "b"); /* the server */
+    assert_string_equal(record.voters[1].name, "c");
+    assert_string_equal(record.voters[2].name, "a");
+    step(&f, (struct roster_event){.kind = ROSTER_CHOSEN});
+    assert_int_equal(f.worlds, 3);
+    assert_string_equal(f.last.world.master_addr, "b");
+    assert_int_equal(f.last.world.master_port, 29500);
+    destroy(&f);
+}
+
+/* The server before had nothing left to do: its loss costs nothing. */
+static void a_world_that_needs_no_server_goes_on(void **state)
+{
+    struct fixture f;
+    (void)state;
+    for (int elastic = 0; elastic < 2; elastic++) {
+        create(&f, elastic, 3, 0);
+        join(&f, SERVER, true, true);
+        join(&f, 2, true, true);
+        assert_int_equal(f.stops + f.proposals + f.verdicts, 0);
+        assert_int_equal(roster_state(f.roster), JOB_RUNNING);
+        assert_int_equal(roster_restart_count(f.roster), 0);
+        for (int who = SERVER; who < 3; who++) {
+            struct roster_event done = {
+                .kind = ROSTER_REPORT, .session = (uint64_t)who + 1, .member = f.slots[who]};
+            done.report.id = before;
+            done.report.kind = MEMBERSHIP_REPORT_DONE;
+            done.report.sequence = 1;
+            step(&f, done);
+        }
+        assert_int_equal(roster_state(f.roster), JOB_FINISHING);
+        assert_int_equal(f.last.exit_code, EXIT_CODE_OK);
+        destroy(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_members_that_are_left_form_the_next_round_at_once),
+        cmocka_unit_test(a_member_that_is_lost_too_is_waited_for_a_second),
+        cmocka_unit_test(without_a_restart_all_get_the_verdict),
+        cmocka_unit_test(a_static_job_keeps_its_ranks_and_has_its_store_on_the_server),
+        cmocka_unit_test(a_world_that_needs_no_server_goes_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
