@@ -137,7 +137,9 @@ static void cease(struct transport *c)
     c->roster = NULL;
     c->office = (struct server_office){0};
     c->broken = false;
+    pthread_mutex_lock(&c->lock);
     c->progress[0] = '\0';
+    pthread_mutex_unlock(&c->lock);
     for (int slot = 0; slot < c->routes.slot_count; slot++)
         routes_remove(&c->routes, slot, c->routes.slots[slot].session);
 }

@@ -23,7 +23,7 @@ static struct instant server_deadline(const struct membership *m)
 
 void server_settle_ready(struct transport *c)
 {
-    if (!c->queue.count && !c->fatal.code && !c->frames && !c->proposed)
+    if (!c->queue.count && !c->frames && !c->proposed)
         server_drain_fd(c->ready_fd);
 }
 
