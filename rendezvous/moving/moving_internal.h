@@ -54,7 +54,7 @@ struct transport {
     /* the member's server */
     char server_address[2][RECORD_ADDRESS]; /* the second while it changes */
     char server_name[RECORD_NAME];
-    bool met; /* an agent has accepted this one on the present connection */
+    bool met; /* the server has accepted this agent on the present connection */
     int at;   /* which of the two is in use */
     /* the agent's past, for the JOIN to its next server */
     struct roster_join past;

@@ -172,7 +172,7 @@ static bool on_world(struct transport *c, const struct wire_message *message, st
     return !c->changed;
 }
 
-/* The server's process is gone if another one answers at its address. */
+/* The server's process is gone if another agent answers at its address. */
 static void on_server_vote(struct transport *c, struct wire_message *message, struct instant now)
 {
     struct takeover_actions actions;

@@ -49,7 +49,7 @@ static int open_peer(struct transport *c, struct moving_peer *peer, const char *
     return error_errno(err, "cannot wait for the answers of a voter: epoll_ctl");
 }
 
-/* The peer of that address: the present one, a free one, or the one that was not used for longest. */
+/* The peer of that address; else a free peer, or the peer that was not used for longest. */
 static struct moving_peer *find_peer(struct transport *c, const char *address, uint16_t port)
 {
     struct moving_peer *oldest = &c->peers.items[0];

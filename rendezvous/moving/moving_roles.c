@@ -1,4 +1,4 @@
-/* moving_roles.c - an agent's roles: a member, the server, or neither while one is looked for. See
+/* moving_roles.c - an agent's roles: a member, the server, or neither while a server is looked for. See
  * moving_internal.h. */
 #include <stdio.h>
 #include <string.h>

@@ -198,8 +198,8 @@ int roster_on_report_late(struct roster_work *w);
  * world is dead. */
 void roster_fence_from(struct roster *roster, struct instant renewed);
 
-/* Whether all members of the former server's world are here and have stopped, except the one that was lost
- * with it. */
+/* Whether all members of the former server's world are here and have stopped, except the member that was
+ * lost with it. */
 bool roster_is_accounted_for(const struct roster *roster);
 /* FORMING: whether the world is to form now; keeps the last call. */
 bool roster_elastic_is_ready(struct roster_work *w);
