@@ -20,7 +20,7 @@ bool moving_is_voted(const struct transport *c)
 
 /* --- the actions of a step --- */
 
-static void answer(struct transport *c, const struct takeover_message *message)
+static void answer_vote(struct transport *c, const struct takeover_message *message)
 {
     struct muster_error err;
     c->sent.kind = WIRE_VOTE;
@@ -49,7 +49,7 @@ void moving_act(struct transport *c, const struct takeover_actions *actions)
         switch (action->kind) {
         case TAKEOVER_SEND:
             if (c->answering && agent_incarnation_equal(to->incarnation, c->asker))
-                answer(c, &action->message);
+                answer_vote(c, &action->message);
             else
                 moving_peers_send(c, to->address, to->port, to, &action->message, now);
             break;
