@@ -53,6 +53,33 @@ while not os.path.exists("finish"):
 """
 
 
+# The same by muster.Regroup, which does not answer before join.
+SCRIPT = r"""
+import os, sys, time
+sys.path.insert(0, os.environ["MUSTER_PYTHON"])
+import muster
+
+def leave_word(what):
+    path = f"{what}.{os.environ['MUSTER_ROUND']}.{os.environ['RANK']}"
+    with open(path + ".new", "w") as file:
+        file.write(f"{os.getpid()} {os.environ['WORLD_SIZE']}\n")
+    os.rename(path + ".new", path)
+
+regroup = muster.Regroup()
+leave_word("runs")
+assert regroup.join(patience=0.01) is None
+while not os.path.exists("finish"):
+    time.sleep(0.01)
+    if regroup.told:
+        place = regroup.join(RuntimeError("of another kind"), lambda: leave_word("released"))
+        assert place["rank"] == int(os.environ["RANK"]) and place["restarts"] == int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+        leave_word("runs")
+    if os.path.exists(f"fail.{os.environ['RANK']}"):
+        os.unlink(f"fail.{os.environ['RANK']}")
+        sys.exit(3)
+"""
+
+
 class Regroup(AgentTest):
     def setUp(self):
         super().setUp()
@@ -172,6 +199,16 @@ class Regroup(AgentTest):
         wait_until(lambda: all((self.folder / f"held.0.{rank}").exists() for rank in range(2)), "both are held")
         nodes[0].send_signal(signal.SIGTERM)
         self.finish(nodes[0], 143)
+
+    def test_scripts_speak_it_by_a_class(self):
+        self.worker = self.script("worker.py", SCRIPT)
+        node = self.node(0, "--standalone", nnodes="1", env={"MUSTER_PYTHON": str(pathlib.Path(__file__).resolve().parents[3] / "python")})
+        first = self.running(0, 2)
+        self.fail(rank=0)
+        then = self.running(1, 2)
+        self.assertEqual([now == before for now, before in zip(then, first)], [False, True])
+        self.assertTrue((self.folder / "released.0.1").exists())
+        self.finish_all([node])
 
     def test_files_of_the_first_round_go_on(self):
         log = self.folder / "logs"
