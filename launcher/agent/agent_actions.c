@@ -142,7 +142,9 @@ static void execute_action(struct agent *agent, enum worker_group_action action,
 static bool may_keep(const struct agent *agent, const struct agent_event *event)
 {
     const bool mended = event->failure && event->failure->no_restart;
-    return !mended && !agent->config->mpi && agent->round.world.restart_count < agent->config->max_restarts;
+    const bool planned = event->kind == AGENT_STOP && event->membership->planned; /* which costs no restart */
+    return !mended && !agent->config->mpi &&
+           (planned || agent->round.world.restart_count < agent->config->max_restarts);
 }
 
 /* Whether a world has other places for this node's workers than the last one. */
@@ -163,6 +165,9 @@ static void step_group(struct agent *agent, const struct agent_event *event)
     if (event->kind == AGENT_STOP) {
         own.grace_ns = event->membership->grace_ns;
         own.planned = event->membership->planned;
+        own.moves = own.planned && event->membership->change == MEMBERSHIP_CHANGE_LEAVE &&
+                    event->membership->next_nodes == agent->round.world.group_world_size &&
+                    agent_notices_move(agent);
     }
     own.elsewhere = event->kind == AGENT_WORLD && agent->moves;
     agent->group.listens = agent_notices_listeners(agent) > 0;

@@ -147,6 +147,15 @@ int agent_notices_stayers(struct agent *agent)
     return count;
 }
 
+bool agent_notices_move(struct agent *agent)
+{
+    bool all = agent->round.alive > 0;
+    for (int i = 0; i < agent->round.worker_count; i++)
+        all = all && (!agent->round.workers[i].alive ||
+                      (can_stay(agent, &agent->round.workers[i]) && agent->notices->listeners[i].moves));
+    return all;
+}
+
 void agent_notices_hold(struct agent *agent)
 {
     const struct round_stop *stop = &agent->round.stop;

@@ -18,6 +18,8 @@ void agent_notices_announce(struct agent *agent);
 
 /* Live workers that can stay. */
 int agent_notices_stayers(struct agent *agent);
+/* Whether all of them can, and also where a node is replaced on purpose. */
+bool agent_notices_move(struct agent *agent);
 /* HOLDING begins: workers that can stay get word to regroup, the others the signal. */
 void agent_notices_hold(struct agent *agent);
 /* Whether every live worker has answered. */

@@ -40,10 +40,11 @@ int stop_notice_format_regroup(uint32_t round, int64_t answer_ns, const char *re
 int stop_notice_format_place(const struct membership_world *world, int local_rank, int local_world_size,
                              struct buffer *out);
 
-/* A worker's lines: "ready": it handles notices; "regroup": it can stay; "held": it has let
+/* A worker's lines: "ready": it handles notices; "regroup": it can stay; "moves": also when a node is
+ * replaced on purpose; "held": it has let
  * go of its communicators. Other lines have no meaning yet. */
 struct stop_notice_listener {
-    bool listens, regroups, held;
+    bool listens, regroups, moves, held;
     char line[8]; /* the first bytes of the present line */
     int length;   /* of it, so far; above the room: another line */
 };

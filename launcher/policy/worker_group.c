@@ -188,7 +188,9 @@ static void stop(struct step *s)
 {
     s->group->stop_asked = true;
     s->group->planned = s->event->planned;
-    if (s->event->planned && s->event->grace_ns)
+    if (s->event->planned && s->event->moves && s->group->keeps)
+        begin_hold(s);
+    else if (s->event->planned && s->event->grace_ns)
         begin_announced_stop(s, SIGTERM, s->event->grace_ns);
     else if (!s->event->planned && !s->event->grace_ns)
         begin_hold(s);
@@ -254,7 +256,10 @@ static void drain_with_all(struct step *s)
 {
     int64_t grace_ns = s->event->grace_ns ? s->event->grace_ns : s->group->shutdown_grace_ns;
     s->group->planned = s->event->planned;
-    if (s->event->planned)
+    if (s->event->planned &&
+        s->event->moves) /* the others hold the state, and do not wait for a checkpoint */
+        begin_stop(s, s->group->signal, s->group->restart_grace_ns);
+    else if (s->event->planned)
         begin_announced_stop(s, s->group->signal, grace_ns);
     else
         begin_stop(s, s->group->signal, grace_ns);

@@ -84,6 +84,7 @@ struct worker_group_event {
     int signal;       /* SIGNAL */
     int64_t grace_ns; /* STOP: the workers' total time; 0: restart_grace_ns */
     bool planned;     /* STOP: nodes join or leave, no failure */
+    bool moves;       /* STOP, planned: the next world has as many nodes, and workers can stay for it */
     bool elsewhere;   /* WORLD: workers that stayed have another place in it, or it has another size */
 };
 

@@ -28,7 +28,7 @@ int muster_trainer_stay(struct muster_trainer *t, struct muster_world *world, st
     if (stays <= 0 || world_hold(world, let_go, t, err) < 0)
         return stays > 0 ? -1 : stays;
     t->stays_in = world;
-    return 1;
+    return trainer_has_replicas(t->trainer) && world_moves(world, err) < 0 ? -1 : 1;
 }
 
 void api_stay_end(struct muster_trainer *t)

@@ -211,9 +211,20 @@ static int init(struct regroup *r, struct muster_error *err)
                                                                                                        : 0;
 }
 
+static int write_word(const struct regroup *r, const char *word, struct muster_error *err)
+{
+    return send(r->fd, word, strlen(word), MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)strlen(word)
+               ? 0
+               : error_errno(err, "the launcher cannot be informed that this rank can stay");
+}
+
+int regroup_moves(struct regroup *r, struct muster_error *err)
+{
+    return write_word(r, "moves\n", err);
+}
+
 int regroup_listen(int64_t round, struct regroup **out, struct muster_error *err)
 {
-    static const char word[] = "regroup\n";
     int fd;
     const int found = notice_find(&fd, err);
     if (found <= 0)
@@ -229,8 +240,7 @@ int regroup_listen(int64_t round, struct regroup **out, struct muster_error *err
     if (failed)
         return thread_error(err, failed, "the thread that waits for the launcher's word");
     struct regroup *made = take_pointer(&r);
-    if (send(fd, word, sizeof word - 1, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)(sizeof word - 1)) {
-        (void)error_errno(err, "the launcher cannot be informed that this rank can stay");
+    if (write_word(made, "regroup\n", err) < 0) {
         regroup_end(made);
         return -1;
     }

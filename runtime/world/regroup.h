@@ -19,6 +19,9 @@ struct regroup;
 int regroup_listen(int64_t round, struct regroup **out, struct muster_error *err);
 void regroup_end(struct regroup *regroup); /* ends the registration; accepts NULL */
 
+/* Also a node that leaves on purpose is replaced: the other ranks have its state. */
+int regroup_moves(struct regroup *regroup, struct muster_error *err);
+
 /* let_go ends the collectives of one communicator, or several: any thread may call it, also when they have
  * ended. It replaces the function that has the same context; NULL removes that. After the word has come the
  * call itself calls it. MUSTER_E_LIMIT beyond REGROUP_HOLDERS. */

@@ -205,6 +205,11 @@ int world_hold(const struct muster_world *world, void (*let_go_of)(void *context
     return world && world->regroup ? regroup_hold(world->regroup, let_go_of, context, err) : 0;
 }
 
+int world_moves(const struct muster_world *world, struct muster_error *err)
+{
+    return world && world->regroup ? regroup_moves(world->regroup, err) : 0;
+}
+
 void world_ready(const struct muster_world *world)
 {
     if (world && world->regroup)

@@ -16,6 +16,9 @@ int64_t world_timeout_ns(const struct muster_world *world);
  * regroup_hold. Nothing where this rank cannot stay. */
 int world_hold(const struct muster_world *world, void (*let_go)(void *context), void *context,
                struct muster_error *err);
+/* After muster_world_stay: the other ranks have this one's state, so that a node may be replaced on purpose.
+ */
+int world_moves(const struct muster_world *world, struct muster_error *err);
 /* After muster_world_rejoin, and when all new communicators are held: see regroup_ready. */
 void world_ready(const struct muster_world *world);
 

@@ -36,6 +36,13 @@ static void find_replicas(const struct recover *r)
             o->compression.kind == COMPRESSION_NONE ? mesh_line(o->mesh, axis, rank).color : rank;
 }
 
+bool trainer_has_replicas(const struct trainer *trainer)
+{
+    const struct plan_options *o = &trainer->plan.options;
+    const enum mesh_axis axis = o->strategy == STRATEGY_NO_SHARD ? AXIS_DATA : AXIS_REPLICATE;
+    return o->compression.kind == COMPRESSION_NONE && mesh_line(o->mesh, axis, trainer->rank).size > 1;
+}
+
 static int share_states(struct recover *r, struct muster_error *err)
 {
     const int size = r->trainer->world_size;

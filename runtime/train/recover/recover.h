@@ -17,6 +17,9 @@ enum { RECOVER_TEXT_LIMIT = 1 << 20 }; /* bytes of a text */
 int trainer_recover(struct trainer *trainer, struct recover_copies *copies, const struct buffer *mine,
                     struct buffer *theirs, int64_t *moved, struct muster_error *err);
 
+/* Whether each rank's state is also that of another one. Pure. */
+bool trainer_has_replicas(const struct trainer *trainer);
+
 /* ---- copies in a neighbour's memory ---- */
 
 /* The copies that plan_options.state_copies plans: images of this rank, and of the rank whose neighbour this

@@ -139,6 +139,21 @@ class Regroup(unittest.TestCase):
                 self.assertTrue(model == base, "the bits of the undisturbed run")
                 shutil.rmtree(self.base / "undisturbed")
 
+    def test_a_node_leaves_and_a_spare_takes_its_place(self):
+        """In order: no restart is used, the others keep their processes, and nothing is written."""
+        training = REPLICAS | {"steps": 800}
+        job = Job(self, "moved", training, spares=1)
+        stays = job.workers(0)
+        job.await_step(20)
+        job.agents[1].send_signal(signal.SIGTERM)
+        self.assertEqual(job.agents[1].wait(timeout=LIMIT), 143)
+        wait_until(lambda: job.regroups() == 1 or job.over(), f"the ranks regroup: {job.said()[-2000:]}", LIMIT)
+        self.assertEqual(children(job.agents[0].pid) or stays, stays)
+        del job.agents[1]
+        model = job.finish()
+        self.assertNotIn("restart 1", job.said())
+        self.assertTrue(model == self.undisturbed(training), "the bits of the undisturbed run")
+
     @unittest.skipUnless(KILLS, "the long one")
     def test_nothing_is_left_of_a_shard(self):
         """FULL_SHARD without copies: the survivors keep their processes, and all go back to the disk; without checkpoints they begin anew."""

@@ -337,6 +337,25 @@ static void who_can_stay_is_not_stopped(void **state)
     assert_int_equal(ends.exit_code, 143);
 }
 
+/* A node that leaves is replaced by a spare: the workers of the others stay, its own end at once. */
+static void who_moves_is_not_asked_to_save(void **state)
+{
+    (void)state;
+    struct worker_group group = fresh(GROUP_RUNNING), leaves = group;
+    const struct worker_group_event stop = {
+        .kind = GROUP_STOP, .planned = true, .moves = true, .grace_ns = 20 * NS_PER_S};
+    group.keeps = group.holds = group.listens = true;
+    group.hold_ns = 2 * NS_PER_S;
+    struct worker_group others = group;
+    assert_int_equal(step(&group, stop, 100), BIT(GROUP_HOLD));
+    others.keeps = false; /* none of them can stay */
+    assert_int_equal(step(&others, stop, 100), BIT(GROUP_ANNOUNCE));
+    leaves.drains = leaves.keeps = leaves.listens = true;
+    (void)step(&leaves, (struct worker_group_event){.kind = GROUP_SIGNAL, .signal = SIGTERM}, 100);
+    assert_int_equal(step(&leaves, stop, 100), BIT(GROUP_TERMINATE));
+    assert_int_equal(leaves.deadline.ns, 101 * NS_PER_S);
+}
+
 static void the_agents_own_time_is_the_limit(void **state)
 {
     (void)state;
@@ -407,6 +426,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_listens_gets_time_to_save),
         cmocka_unit_test(who_can_stay_is_not_stopped),
+        cmocka_unit_test(who_moves_is_not_asked_to_save),
         cmocka_unit_test(the_agents_own_time_is_the_limit),
         cmocka_unit_test(a_static_job_saves_on_all_nodes),
         cmocka_unit_test(every_cell),

@@ -80,6 +80,7 @@ static void one_group(struct walk *walk)
             .signal = walk_one_in(walk, 2) ? SIGTERM : SIGINT,
             .grace_ns = walk_one_in(walk, 2) ? 0 : walk_below(walk, 9) * NS_PER_S,
             .planned = walk_one_in(walk, 2),
+            .moves = walk_one_in(walk, 2),
             .elsewhere = walk_one_in(walk, 2)};
         struct muster_error err = {0};
         unsigned actions = 0;
