@@ -11,7 +11,8 @@ import tempfile
 import time
 import unittest
 
-import torch_python
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import torch_python  # noqa: E402
 
 torch = torch_python.require()
 MUSTER = pathlib.Path(torch_python.build()) / "bin" / "muster"
