@@ -124,23 +124,25 @@ static __global__ void __launch_bounds__(CUDA_BLOCK_LARGEST, sizeof(V) == sizeof
 {
     for (int64_t n = blockIdx.x; n < N; n += gridDim.x) {
         V *logits = all_logits + n * row;
-        float maximum, loss = 0;
+        float maximum;
         const int target = targets[n];
         if (target >= 0) {
             const float at_target = value_get(logits[target]); /* before any thread writes */
             const struct share share = row_share<V, aligned>(logits, width);
             double sum;
             row_total(&share, &maximum, &sum);
-            loss = (float)(log(sum) + (double)maximum - (double)at_target);
+            if (threadIdx.x == 0) /* now: fewer registers live through the gradient */
+                losses[n] = (float)(log(sum) + (double)maximum - (double)at_target);
             if (gradient)
                 row_gradient<V, aligned>(logits, target, at_target, width, maximum,
                                          (float)(scalars->inverse_tokens / sum),
                                          (float)scalars->inverse_tokens);
-        } else if (gradient) {
-            row_zero<V, aligned>(logits, width);
+            continue;
         }
+        if (gradient)
+            row_zero<V, aligned>(logits, width);
         if (threadIdx.x == 0)
-            losses[n] = loss;
+            losses[n] = 0;
     }
 }
 
