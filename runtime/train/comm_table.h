@@ -3,7 +3,7 @@
 #ifndef MUSTER_RUNTIME_TRAIN_COMM_TABLE_H
 #define MUSTER_RUNTIME_TRAIN_COMM_TABLE_H
 
-#include "runtime/train/executor.h"
+#include "runtime/executor/executor.h"
 
 struct comm_table_options {
     const struct comm_ops *ops;

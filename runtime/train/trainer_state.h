@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "runtime/train/executor.h"
+#include "runtime/executor/executor.h"
 #include "runtime/train/trainer.h"
 
 /* Elements of a parameter in a buffer of its group, and their place. */

@@ -3,8 +3,8 @@
  *
  * Nothing is allocated after executor_create. The input of a launched function is one block for each
  * operation, filled at creation and unchanged while streams run. */
-#ifndef MUSTER_RUNTIME_TRAIN_EXECUTOR_H
-#define MUSTER_RUNTIME_TRAIN_EXECUTOR_H
+#ifndef MUSTER_RUNTIME_EXECUTOR_H
+#define MUSTER_RUNTIME_EXECUTOR_H
 
 #include <stdbool.h>
 #include <stdint.h>
