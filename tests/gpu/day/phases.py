@@ -5,6 +5,7 @@ PHASES: name, seconds, function. The seconds are limits; together they are at mo
 import json
 import pathlib
 import re
+import shlex
 import shutil
 import statistics
 import sys
@@ -111,8 +112,8 @@ def profile(lines, place):
     with tempfile.TemporaryDirectory() as folder:
         lines_in = pathlib.Path(folder, "lines")
         lines_in.write_text("go\n")
-        command = " ".join(step_words(place, place.gpt2, "--matmul", place.precision))
-        output = place.run(*profiler, *kernel_times.OPTIONS, "sh", "-c", f"exec {command} <{lines_in}", seconds=40, status=None)
+        command = shlex.join(map(str, step_words(place, place.gpt2, "--matmul", place.precision)))
+        output = place.run(*profiler, *kernel_times.OPTIONS, "sh", "-c", f"exec {command} <{shlex.quote(str(lines_in))}", seconds=40, status=None)
     rows = kernel_times.read(output)
     if not rows:
         raise Skip("ncu gave no table: " + " | ".join(line for line in output.splitlines() if line.startswith("=="))[-300:])
