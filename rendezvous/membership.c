@@ -220,6 +220,17 @@ void membership_serving(const struct membership *m, struct membership_serving *o
         m->operations->serving(m, out);
 }
 
+bool membership_seeks(const struct membership *m)
+{
+    return m->operations->seeks && m->operations->seeks(m);
+}
+
+void membership_ask(struct membership *m, const char *address, uint16_t port)
+{
+    if (m->operations->ask && !m->left)
+        m->operations->ask(m, address, port);
+}
+
 int membership_leave(struct membership *m, int exit_code, struct muster_error *err)
 {
     if (m->left)

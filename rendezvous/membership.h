@@ -74,6 +74,11 @@ int membership_move(struct membership *m, const char *host, struct muster_error 
 const char *membership_server(const struct membership *m);
 /* The agent that serves the job now, and those that decide about the next one. */
 void membership_serving(const struct membership *m, struct membership_serving *out);
+/* Whether this agent knows no server of a job that has begun. */
+bool membership_seeks(const struct membership *m);
+/* Asks the agent at this numeric address, if there is one, where the job is served; the membership goes on
+ * there. */
+void membership_ask(struct membership *m, const char *address, uint16_t port);
 /* Leaves with a LEAVE message (SIGTERM): the others are informed at once. exit_code is this agent's. */
 int membership_leave(struct membership *m, int exit_code, struct muster_error *err);
 /* Begins to close: no more events are given out. The serving agent, after a verdict or after it has left,

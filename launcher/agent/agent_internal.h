@@ -128,6 +128,7 @@ struct agent {
     struct agent_trainer *trainer;
     struct agent_audience *audience; /* agent_status.c */
     struct agent_membership *membership;
+    struct agent_search *search;
     struct agent_failures *failures;
 };
 static_assert(sizeof(struct agent) <= 8192, "large state belongs to a part or to the round, on the heap");

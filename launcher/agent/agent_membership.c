@@ -33,6 +33,7 @@ struct agent_membership {
     struct instant join_deadline, waiting_since, progress_at;
     int vote_fd; /* reserves vote_port; -1: none */
     uint16_t vote_port;
+    bool signpost;                    /* it is an entry's of --rdzv-endpoint */
     struct membership_event *verdict; /* NULL: none yet */
 };
 
@@ -153,15 +154,21 @@ static const char *vote_address(const struct agent *agent)
     return bound && !address_is_any(bound) ? bound : NULL;
 }
 
-/* In the range if one is given, else any. Without a port the agent does not vote. */
+/* That of an entry of the list that is this node's; else in the range if one is given, else any. Without a
+ * port the agent does not vote. */
 static void reserve_vote_port(struct agent *agent)
 {
     const struct run_config *config = agent->config;
     struct agent_membership *membership = agent->membership;
     struct muster_error err = {0};
+    for (int i = 1; i < config->endpoint_count && membership->vote_fd < 0; i++) {
+        if (agent_server_is_entry(agent, config->endpoints[i].host))
+            membership->vote_fd = tcp_hold_port(config->endpoints[i].port, &membership->vote_port, &err);
+        membership->signpost = membership->vote_fd >= 0;
+    }
     for (int port = config->first_port; port && port <= config->last_port && membership->vote_fd < 0; port++)
         membership->vote_fd = tcp_hold_port((uint16_t)port, &membership->vote_port, &err);
-    if (!config->first_port)
+    if (!config->first_port && membership->vote_fd < 0)
         membership->vote_fd = tcp_hold_port(0, &membership->vote_port, &err);
     if (membership->vote_fd < 0)
         log_warning(&agent->log, "this node does not take part in votes about the job's server: %s",
@@ -203,6 +210,18 @@ static uint64_t hash_command(const struct run_config *config)
     return hash ? hash : 1; /* 0 means not given */
 }
 
+/* 0: there is no list. */
+static uint64_t hash_endpoints(const struct run_config *config)
+{
+    uint64_t hash = TEXT_HASH_START;
+    for (int i = 0; i < config->endpoint_count; i++) {
+        const struct config_endpoint *entry = &config->endpoints[i];
+        hash = text_hash(hash, entry->host, strlen(entry->host) + 1);
+        hash = text_hash(hash, &entry->port, sizeof entry->port);
+    }
+    return config->endpoint_count ? hash : 0;
+}
+
 static void name_program(const struct run_config *config, char *out, size_t size)
 {
     const char *slash = strrchr(config->program, '/');
@@ -235,6 +254,7 @@ static int open_membership(struct agent *agent, enum membership_mode mode, const
         .role = config->role,
         .program = program,
         .command = hash_command(config),
+        .endpoints = hash_endpoints(config),
         .max_restarts = config->max_restarts,
         .restart_count = agent_job_state_restarts(agent),
         .backoff_ns = agent_seconds_ns(config->restart_backoff_s),
@@ -268,6 +288,7 @@ static int open_membership(struct agent *agent, enum membership_mode mode, const
     assert(!agent->membership->handle);
     if (mode == MEMBERSHIP_CLIENT && agent->membership->vote_fd < 0)
         reserve_vote_port(agent);
+    options.signpost = agent->membership->signpost;
     options.vote_port = mode == MEMBERSHIP_CLIENT ? agent->membership->vote_port : options.port;
     agent->membership->handle = membership_open(&options, err);
     if (!agent->membership->handle)
@@ -619,6 +640,17 @@ void agent_membership_depart(struct agent *agent, int64_t linger_ns)
 int agent_membership_departing(const struct agent *agent)
 {
     return agent->membership && agent->membership->handle ? membership_parting(agent->membership->handle) : 0;
+}
+
+bool agent_membership_seeks(const struct agent *agent)
+{
+    return agent->membership && agent->membership->handle && membership_seeks(agent->membership->handle);
+}
+
+void agent_membership_ask(struct agent *agent, const char *address, uint16_t port)
+{
+    if (agent->membership && agent->membership->handle)
+        membership_ask(agent->membership->handle, address, port);
 }
 
 /* --- notes --- */

@@ -25,6 +25,9 @@ void agent_membership_serving(const struct agent *agent, struct membership_servi
 bool agent_membership_serves(const struct agent *agent);
 /* Numeric, for this node or, if it serves, for the others; "" until it is known. */
 const char *agent_membership_server_address(struct agent *agent);
+/* A job that may live elsewhere, as in rendezvous/membership.h; false and nothing before this node joins. */
+bool agent_membership_seeks(const struct agent *agent);
+void agent_membership_ask(struct agent *agent, const char *address, uint16_t port);
 /* Notes, as in rendezvous/membership.h; there are none before this node has joined. */
 uint64_t agent_membership_notes_wanted(const struct agent *agent);
 void agent_membership_note(struct agent *agent, const char *data, size_t length);

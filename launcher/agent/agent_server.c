@@ -207,6 +207,15 @@ enum server_choice agent_server_choose(const struct agent *agent)
     return server_choose(&question);
 }
 
+bool agent_server_is_entry(const struct agent *agent, const char *host)
+{
+    struct server_question question = question_of(agent);
+    question.endpoint = host;
+    question.full_name = question.full_name ? question.full_name : ""; /* static */
+    question.is_host = RDZV_CONF_UNSET;                                /* it is said of the first entry */
+    return server_choose(&question) == SERVER_CHOICE_SERVE;
+}
+
 static const char *address_at(const void *context, int index)
 {
     return resolver_address(context, index);

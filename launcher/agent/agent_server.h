@@ -39,6 +39,8 @@ const struct rlimit *agent_server_core_dumps(const struct agent *agent);
 const char *agent_server_address(const struct agent *agent);
 /* For an elastic job: whether this node serves it (server_choice.h); the second once the resolver is done. */
 enum server_choice agent_server_choose(const struct agent *agent);
+/* Whether this host of --rdzv-endpoint's list is this node, by its name or a numeric address. */
+bool agent_server_is_entry(const struct agent *agent, const char *host);
 bool agent_server_choose_resolved(const struct agent *agent, const struct resolver *resolver);
 /* Where other nodes have addresses of the resolved name, too: each of them would serve, and one may. A server
  * that listens at another address is joined; else the node with the lowest address serves at once, and every

@@ -90,6 +90,14 @@ struct config_variable {
 enum mpi_choice { MPI_CHOICE_AUTO, MPI_CHOICE_ON, MPI_CHOICE_OFF };
 enum hang_watch { HANG_WATCH_HEARTBEATS, HANG_WATCH_OUTSIDE };
 
+enum { CONFIG_ENDPOINTS = 8, CONFIG_ENDPOINT_HOST = 254 };
+
+/* A place where the job may be found. */
+struct config_endpoint {
+    char host[CONFIG_ENDPOINT_HOST];
+    uint16_t port;
+};
+
 struct run_config {
     /* world */
     bool standalone;
@@ -103,9 +111,12 @@ struct run_config {
     char *master_addr;
     int64_t master_port; /* 0: choose */
     char *rdzv_id;
-    char *rdzv_backend;   /* static or c10d */
-    char *rdzv_endpoint;  /* host:port; with static it is another spelling of master_addr and master_port */
-    char *rdzv_conf_text; /* as typed */
+    char *rdzv_backend;  /* static or c10d */
+    char *rdzv_endpoint; /* host:port; with static it is another spelling of master_addr and master_port; or
+                            a list of them, of which the first is that */
+    struct config_endpoint endpoints[CONFIG_ENDPOINTS]; /* the list, with its first entry */
+    int endpoint_count;                                 /* 0: no list, but at most one endpoint */
+    char *rdzv_conf_text;                               /* as typed */
     struct rdzv_conf rdzv_conf;
     char *role;
     int64_t max_restarts;

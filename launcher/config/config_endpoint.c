@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "proto/base/address.h"
 #include "proto/base/error.h"
@@ -134,30 +135,113 @@ static int not_a_host(const char *where, const char *text, const char *why, stru
                      why);
 }
 
+/* One host:port; the host is the caller's. where: the name of the setting, for messages. */
+static char *split_endpoint(const struct run_config *config, const char *where, const char *text,
+                            const char *port, int64_t *number, struct muster_error *err)
+{
+    const char *colon = strrchr(text, ':'), *bracket = strrchr(text, ']');
+    const int64_t least = config_meets(config); /* a single node may take any port */
+    char why[CONFIG_HOST_TEXT];
+    if (config_host_is_template(text, why)) {
+        not_a_host(where, text, why, err);
+        return NULL;
+    }
+    if (colon && bracket > colon) /* "[::1]" */
+        colon = NULL;
+    const char *given = colon ? colon + 1 : port;
+    if (*text != '[' && colon && strchr(text, ':') != colon && !strstr(text, "://")) {
+        not_a_host(where, text, "an IPv6 address is written in brackets, as in [fd00::2]:29400", err);
+        return NULL;
+    }
+    if (!given || colon == text || !text_int64(given, number) || *number < least || *number > 65535) {
+        error_set(err, MUSTER_E_INVALID, "%s: '%s' is not host:port with a port of %lld to 65535", where,
+                  text, (long long)least);
+        return NULL;
+    }
+    char *host = mem_strndup(text, colon ? (size_t)(colon - text) : strlen(text));
+    if (!host)
+        error_set(err, MUSTER_E_NOMEM, "no memory");
+    return host;
+}
+
+/* Names have no case. */
+static int find_endpoint(const struct run_config *config, const char *host, int64_t port)
+{
+    for (int i = 0; i < config->endpoint_count; i++)
+        if (config->endpoints[i].port == port && !strcasecmp(config->endpoints[i].host, host))
+            return i;
+    return -1;
+}
+
+static int add_endpoint(struct run_config *config, const char *where, char *text, const char *port,
+                        struct muster_error *err)
+{
+    char why[CONFIG_HOST_TEXT];
+    int64_t number;
+    text_trim(text);
+    if (!*text)
+        return error_set(err, MUSTER_E_INVALID, "%s is empty: leave the comma out, or put host[:port] there",
+                         where);
+    scope_free char *host = split_endpoint(config, where, text, port, &number, err);
+    if (!host)
+        return -1;
+    strip_brackets(host);
+    fold_address(host);
+    if (config_host_is_impossible(host, why))
+        return not_a_host(where, host, why, err);
+    const int same = find_endpoint(config, host, number);
+    if (same >= 0)
+        return error_set(err, MUSTER_E_INVALID, "%s: '%s' is entry %d already: each entry is another agent's",
+                         where, text, same + 1);
+    struct config_endpoint *entry = &config->endpoints[config->endpoint_count++];
+    (void)snprintf(entry->host, sizeof entry->host, "%s", host);
+    entry->port = (uint16_t)number;
+    return 0;
+}
+
+static int take_endpoints(struct run_config *config, const char *setting, const char *port,
+                          struct muster_error *err)
+{
+    char where[96], first[16];
+    int count = 1, place = 0;
+    for (const char *at = config->rdzv_endpoint; (at = strchr(at, ',')); at++)
+        count++;
+    if (count > CONFIG_ENDPOINTS)
+        return error_set(
+            err, MUSTER_E_INVALID,
+            "%s: the list has %d entries, more than %d: leave %d out; any entry that lives leads to "
+            "the job",
+            setting, count, CONFIG_ENDPOINTS, count - CONFIG_ENDPOINTS);
+    config->endpoint_count = 0;
+    for (const char *at = config->rdzv_endpoint; place++ < count; at += strcspn(at, ",") + 1) {
+        scope_free char *text = mem_strndup(at, strcspn(at, ","));
+        if (!text)
+            return error_set(err, MUSTER_E_NOMEM, "no memory");
+        (void)snprintf(where, sizeof where, "%s: entry %d of %d", setting, place, count);
+        if (add_endpoint(config, where, text, port, err) < 0)
+            return -1;
+        (void)snprintf(first, sizeof first, "%u", (unsigned)config->endpoints[0].port);
+        port = first;
+    }
+    return 0;
+}
+
 int config_take_endpoint(struct run_config *config, const char *port, struct muster_error *err)
 {
     text_trim(config->rdzv_endpoint);
     const char *where = CONFIG_SETTING(config, "rdzv-endpoint"), *text = config->rdzv_endpoint;
-    const char *colon = strrchr(text, ':'), *bracket = strrchr(text, ']');
-    const int64_t least = config_meets(config); /* a single node may take any port */
-    char why[CONFIG_HOST_TEXT];
-    int64_t number;
-    if (config_host_is_template(text, why))
-        return not_a_host(where, text, why, err);
-    if (colon && bracket > colon) /* "[::1]" */
-        colon = NULL;
-    const char *given = colon ? colon + 1 : port;
-    if (*text != '[' && colon && strchr(text, ':') != colon && !strstr(text, "://"))
-        return not_a_host(where, text, "an IPv6 address is written in brackets, as in [fd00::2]:29400", err);
-    if (!given || colon == text || !text_int64(given, &number) || number < least || number > 65535)
-        return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not host:port with a port of %lld to 65535",
-                         where, text, (long long)least);
-    scope_free char *host = mem_strndup(text, colon ? (size_t)(colon - text) : strlen(text));
-    if (!host)
-        return error_set(err, MUSTER_E_NOMEM, "no memory");
     const char *reason = config_said_by(config, "rdzv-endpoint", "--rdzv-endpoint");
-    return config_set(config, "master-addr", host, reason, err) < 0 ||
-                   config_set(config, "master-port", given, reason, err) < 0
+    const bool list = strchr(text, ',');
+    scope_free char *one = NULL;
+    char number[32];
+    int64_t given = 0;
+    if (list ? take_endpoints(config, where, port, err) < 0
+             : !(one = split_endpoint(config, where, text, port, &given, err)))
+        return -1;
+    (void)snprintf(number, sizeof number, "%lld",
+                   list ? (long long)config->endpoints[0].port : (long long)given);
+    return config_set(config, "master-addr", list ? config->endpoints[0].host : one, reason, err) < 0 ||
+                   config_set(config, "master-port", number, reason, err) < 0
                ? -1
                : 0;
 }

@@ -69,7 +69,8 @@ bool config_host_is_impossible(const char *host, char why[CONFIG_HOST_TEXT]);
 
 /* Whether host can only mean this machine. A name that resolves to it cannot be recognised here. */
 bool config_is_loopback(const char *host);
-/* --rdzv-endpoint host:port as master_addr and master_port. port: the default; NULL: a port must be given. */
+/* --rdzv-endpoint host:port as master_addr and master_port. port: the default; NULL: a port must be given. A
+ * list's first entry gives both, and the others, whose default is the first one's port, are kept in order. */
 int config_take_endpoint(struct run_config *config, const char *port, struct muster_error *err);
 /* master_addr, local_addr, bind_addr and metrics_addr, without brackets; a host that cannot exist is refused.
  */

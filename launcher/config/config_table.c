@@ -96,7 +96,8 @@ static const struct knob rows[] = {
      .offset = AT(rdzv_endpoint),
      .section = world,
      .help = "host[:port]. static: the same as --master-addr and --master-port. c10d: where the nodes meet, "
-             "port 29400 unless given. The node with this address serves the job."},
+             "port 29400 unless given. The node with this address serves the job. In a list of up to 8, "
+             "a:port,b:port, the first is that, and new nodes find the job at any of them if it has moved."},
     {.name = "rdzv-id",
      .env = "PET_RDZV_ID",
      .type = KNOB_TEXT,

@@ -228,6 +228,20 @@ static void moving_serving(const struct membership *m, struct membership_serving
     moving_describe(m->transport, out);
 }
 
+static bool moving_seeks(const struct membership *m)
+{
+    const struct transport *c = m->transport;
+    const enum takeover_state state = c->rules.state;
+    return is_active(m) &&
+           (c->rules.known.epoch ? state == TAKEOVER_SEEK || state == TAKEOVER_STAND : !c->met);
+}
+
+static void moving_ask(struct membership *m, const char *address, uint16_t port)
+{
+    if (is_active(m))
+        moving_ask_at(m->transport, address, port, clock_now(m->options.clock));
+}
+
 static void moving_part(struct membership *m, int64_t linger_ns)
 {
     struct transport *c = m->transport;
@@ -297,6 +311,8 @@ int transport_moving_open(struct membership *m, struct muster_error *err)
         .move = moving_move,
         .server = moving_server,
         .serving = moving_serving,
+        .seeks = moving_seeks,
+        .ask = moving_ask,
         .progress = moving_progress,
         .part = moving_part,
         .parting = moving_parting,

@@ -100,6 +100,8 @@ void moving_on_broken(void *context);
 
 /* Carries out the actions of a step, but for its changes of state. */
 void moving_act(struct transport *c, const struct takeover_actions *actions);
+/* Asks the agent at this address for the server. */
+void moving_ask_at(struct transport *c, const char *address, uint16_t port, struct instant now);
 /* Carries out the changes. -1: the membership is lost. */
 int moving_change(struct transport *c, struct instant now, struct muster_error *err);
 /* Proposals, time, and the votes' connections. */

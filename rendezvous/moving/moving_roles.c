@@ -37,12 +37,23 @@ static void send_endpoints(struct transport *c, const struct takeover_message *m
         moving_peers_send(c, c->endpoint, c->endpoint_port, NULL, message, now);
 }
 
+static struct takeover_message question(const struct transport *c)
+{
+    return (struct takeover_message){.kind = TAKEOVER_WHO,
+                                     .from = &c->rules.self,
+                                     .known = moving_is_voted(c) ? &c->rules.known : &no_record};
+}
+
+void moving_ask_at(struct transport *c, const char *address, uint16_t port, struct instant now)
+{
+    const struct takeover_message who = question(c);
+    moving_peers_send(c, address, port, NULL, &who, now);
+}
+
 void moving_act(struct transport *c, const struct takeover_actions *actions)
 {
     const struct instant now = clock_now(c->outer->options.clock);
-    const struct takeover_message who = {.kind = TAKEOVER_WHO,
-                                         .from = &c->rules.self,
-                                         .known = moving_is_voted(c) ? &c->rules.known : &no_record};
+    const struct takeover_message who = question(c);
     for (int i = 0; i < actions->count; i++) {
         const struct takeover_action *action = &actions->items[i];
         const struct voter *to = action->to;
@@ -99,7 +110,8 @@ void moving_open_door(struct transport *c, struct instant now)
 {
     struct muster_error err;
     if (c->door.transport || !c->rules.self.port || !instant_reached(now, c->door_at) ||
-        !moving_is_voted(c) || record_find_voter(&c->rules.known, c->rules.self.incarnation) < 0)
+        !moving_is_voted(c) ||
+        (!c->outer->options.signpost && record_find_voter(&c->rules.known, c->rules.self.incarnation) < 0))
         return;
     if (open_door(c, &err) == 0)
         return;

@@ -194,6 +194,7 @@ struct roster_join {
     const char *role;
     uint64_t command;    /* a hash of its workers' command; 0: not given */
     const char *program; /* its name, for display; NULL: "" */
+    uint64_t endpoints;  /* a hash of its list of endpoints; 0: it has none */
     const char *store_addr;
     uint16_t store_port;
     const char *vote_addr; /* where it takes part in votes, numeric; NULL: unknown */
@@ -278,6 +279,9 @@ void roster_move_store(struct roster *roster, uint16_t port);
 /* For a member that runs another command than the hosting agent, in a job without an id of its own: the
  * warning's text. Whether there is one. */
 bool roster_describe_other_program(const struct roster *roster, int member, char *out, size_t size);
+
+/* The same for a member that has another list of endpoints. */
+bool roster_describe_other_endpoints(const struct roster *roster, int member, char *out, size_t size);
 
 /* Describes a join that the last step refused (REFUSE of member -1): the agent and the reason. */
 void roster_describe_refused(const struct roster *roster, char *out, size_t size);

@@ -133,6 +133,22 @@ bool roster_describe_other_program(const struct roster *roster, int slot, char *
     return true;
 }
 
+bool roster_describe_other_endpoints(const struct roster *roster, int slot, char *out, size_t size)
+{
+    if (roster->local_slot < 0 || slot < 0 || slot == roster->local_slot)
+        return false;
+    const uint64_t ours = roster->members[roster->local_slot].endpoints;
+    const struct roster_member *member = &roster->members[slot];
+    if (!ours || !member->endpoints || ours == member->endpoints)
+        return false;
+    (void)snprintf(
+        out, size,
+        "agent \"%.128s\" has another list of endpoints than this node: new nodes may not find the "
+        "job after it has moved; give all nodes one --rdzv-endpoint",
+        member->name);
+    return true;
+}
+
 bool roster_join_fits(const struct roster *roster, const struct roster_join *join, char *refusal, size_t size)
 {
     if (!fingerprint_fits(roster, join, refusal, size))

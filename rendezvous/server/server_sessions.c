@@ -99,6 +99,11 @@ static void send_action(struct transport *c, const struct roster_action *action,
             c->other_program_reported = true; /* nodes may differ on purpose: one line is enough */
             log_warning(c->log, "%s", difference);
         }
+        if (!c->other_endpoints_reported &&
+            roster_describe_other_endpoints(c->roster, action->member, difference, sizeof difference)) {
+            c->other_endpoints_reported = true;
+            log_warning(c->log, "%s", difference);
+        }
         c->message.kind = WIRE_ACCEPT;
         c->message.member = action->member;
         c->message.sequence = roster_report_sequence(c->roster, action->member);

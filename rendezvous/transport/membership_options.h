@@ -36,6 +36,7 @@ struct membership_options {
     const char *role;
     const char *program;  /* its workers' command: the name, for display; NULL: not given */
     uint64_t command;     /* and a hash of it with its arguments; 0: not given */
+    uint64_t endpoints;   /* a hash of the list of endpoints; 0: there is none */
     int64_t max_restarts; /* for the whole job */
     /* read by the member that hosts the roster */
     int64_t restart_count;              /* used by earlier servers of the job */
@@ -67,6 +68,7 @@ struct membership_options {
                            caller, who also lets the server use it. In server mode it is port */
     const char *vote_addr; /* numeric, where the others reach it; NULL: where its messages come from */
     const char *vote_host; /* numeric address to bind; NULL: every address */
+    bool signpost; /* others look for the job at vote_port: it is open though this agent is no voter */
     bool store_is_workers; /* the store of this agent is served by its own worker: it does not move */
     /* Called in the agent's thread when this agent begins to serve, or does so no longer. It opens the store;
      * returns 0 and its port. NULL: no callback */

@@ -27,6 +27,7 @@ struct roster_join membership_join(const struct membership *m, bool local)
         .role = m->options.role,
         .program = m->options.program,
         .command = m->options.command,
+        .endpoints = m->options.endpoints,
         .store_addr = m->options.store_addr,
         .store_port = m->options.store_port,
         .vote_addr = m->options.vote_addr,

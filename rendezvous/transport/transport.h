@@ -43,6 +43,8 @@ struct transport_operations {
     /* NULL but for moving ones */
     const char *(*server)(const struct membership *m);
     void (*serving)(const struct membership *m, struct membership_serving *out);
+    bool (*seeks)(const struct membership *m);
+    void (*ask)(struct membership *m, const char *address, uint16_t port);
     void (*progress)(const struct membership *m, char *out, size_t size);
     /* NULL but for servers */
     void (*part)(struct membership *m, int64_t linger_ns);

@@ -223,6 +223,7 @@ static void pack_join(struct parts *parts, const struct wire_message *message)
     out->local_world_size = join->local_world_size;
     out->role = (char *)join->role;
     out->command = join->command;
+    out->endpoints = join->endpoints;
     if (join->program)
         out->program = (char *)join->program;
     out->store_addr = (char *)join->store_addr;

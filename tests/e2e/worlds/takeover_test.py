@@ -216,6 +216,69 @@ class Elastic(ElasticJob):
         self.finish(*nodes[1:])
 
 
+class EndpointIsGone(ElasticJob):
+    """The endpoint's node is lost for good, and a new node looks for the job."""
+
+    count, nnodes = 4, "2:4"
+    endpoint = "node0:23456,node1:23456,node2:23456"
+
+    def place(self, k):
+        return [f"--nnodes={self.nnodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={self.endpoint}", "--rdzv-id=job"]
+
+    def loses_it(self):
+        self.arguments = ["--last-call-timeout=1", "--regroup-interval=0.5"]
+        self.start(0, 1, 2)
+        self.runs_on([0, 1, 2])
+        self.cluster.nodes[0].kill_pod()
+        return self.runs_on([1, 2], after=0)
+
+    def test_a_new_node_asks_the_list(self):
+        round_ = self.loses_it()
+        begin = time.time()
+        self.start(3)
+        self.runs_on([1, 2, 3], after=round_)
+        print(f"joined after {time.time() - begin:.2f} s ", end="", file=sys.stderr)
+        self.never_two_worlds(0)
+        self.finish(1, 2, 3)
+
+    def test_a_new_node_has_another_list(self):
+        round_ = self.loses_it()
+        self.endpoint = "node0:23456,node2:23456"
+        self.start(3)
+        self.runs_on([1, 2, 3], after=round_)
+        said = "".join(self.agents[k].said() for k in (1, 2))
+        self.assertIn('agent "node3" has another list of endpoints than this node', said)
+        self.finish(1, 2, 3)
+
+    def test_without_a_list_it_waits(self):
+        self.endpoint = "node0:23456"
+        round_ = self.loses_it()
+        self.arguments = [*self.arguments, "--join-timeout=4"]
+        self.start(3)
+        self.assertEqual(self.agents[3].wait(40), 138, self.said())
+        self.assertEqual(self.newest(), round_)
+        self.finish(1, 2)
+
+
+class StaticEndpointIsGone(Takeover):
+    """Another node takes rank 0's place: it opens the endpoint's port for itself, and finds the job elsewhere."""
+
+    count = 4
+
+    def place(self, k):
+        return ["--nnodes=3", f"--node-rank={k % 3}", "--rdzv-endpoint=node0:23456,node1:23456,node2:23456"]
+
+    def test_another_node_has_its_rank(self):
+        self.start(0, 1, 2)
+        self.runs_on([0, 1, 2])
+        self.cluster.nodes[0].kill_pod()
+        self.start(3)
+        round_ = self.runs_on([1, 2, 3], after=0)
+        self.assertEqual({k: int(line[4]) for k, line in self.world(round_).items()}, {1: 1, 2: 2, 3: 0})
+        self.never_two_worlds(0)
+        self.finish(1, 2, 3)
+
+
 class TwoAndASpare(ElasticJob):
     nnodes = "2"
 

@@ -343,6 +343,23 @@ static void bad_usage_is_one_clear_line(void **state)
          "--port-range: '9-8' is not first-last with ports of 1 to 65535"},
         {"--nnodes=2 --rdzv-endpoint=host x.py", "",
          "--rdzv-endpoint: 'host' is not host:port with a port of 1 to 65535"},
+        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=a,,b x.py", "",
+         "--rdzv-endpoint: entry 2 of 3 is empty: leave the comma out, or put host[:port] there"},
+        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=a, x.py", "",
+         "--rdzv-endpoint: entry 2 of 2 is empty: leave the comma out, or put host[:port] there"},
+        {"--nnodes=2 --rdzv-backend=c10d x.py", "PET_RDZV_ENDPOINT=a,b:70000",
+         "PET_RDZV_ENDPOINT: entry 2 of 2: 'b:70000' is not host:port with a port of 1 to 65535"},
+        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=a,b/c x.py", "",
+         "--rdzv-endpoint: entry 2 of 2: 'b/c' is not a host name or an address: it is a URL or a path: "
+         "give the host alone"},
+        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=a,b:29400,B x.py", "",
+         "--rdzv-endpoint: entry 3 of 3: 'B' is entry 2 already: each entry is another agent's"},
+        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=a,b,c,d,e,f,g,h,i x.py", "",
+         "--rdzv-endpoint: the list has 9 entries, more than 8: leave 1 out; any entry that lives leads to "
+         "the "
+         "job"},
+        {"--nnodes=2 --rdzv-endpoint=a,b:1 x.py", "",
+         "--rdzv-endpoint: entry 1 of 2: 'a' is not host:port with a port of 1 to 65535"},
         {"--master-port=70000 x.py", "", "--master-port: '70000' is outside 0 to 65535"},
         {"--master-addr=a/b x.py", "",
          "--master-addr: 'a/b' is not a host name or an address: it is a URL or a path: give the host alone"},
@@ -466,6 +483,38 @@ static void nodes_that_meet(void **state)
         assert_int_equal(p->config.rdzv_conf.is_host, rows[i].is_host);
         config_free(&p->config);
     }
+}
+
+static void assert_endpoint(const struct config_endpoint *entry, const char *host, int port)
+{
+    assert_string_equal(entry->host, host);
+    assert_int_equal(entry->port, port);
+}
+
+static void an_endpoint_may_be_a_list(void **state)
+{
+    (void)state;
+    struct parsed *p =
+        parse("--nnodes=2:4 --rdzv-backend=c10d x.py", "PET_RDZV_ENDPOINT=n0:7,10.0.0.2,[fd00::2]:8");
+    assert_parsed(p);
+    assert_string_equal(p->config.master_addr, "n0");
+    assert_int_equal(p->config.master_port, 7);
+    assert_int_equal(p->config.endpoint_count, 3);
+    assert_endpoint(&p->config.endpoints[0], "n0", 7);
+    assert_endpoint(&p->config.endpoints[1], "10.0.0.2", 7); /* the first one's port */
+    assert_endpoint(&p->config.endpoints[2], "fd00::2", 8);
+    config_free(&p->config);
+    p = parse("--nnodes=2 --node-rank=1 --rdzv-endpoint=a:1,b,c,d,e,f,g,h x.py", "");
+    assert_parsed(p);
+    assert_false(p->config.elastic);
+    assert_int_equal(p->config.endpoint_count, 8);
+    assert_endpoint(&p->config.endpoints[7], "h", 1);
+    config_free(&p->config);
+    p = parse("--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=a,b x.py", "");
+    assert_parsed(p);
+    assert_int_equal(p->config.master_port, 29400);
+    assert_endpoint(&p->config.endpoints[1], "b", 29400);
+    config_free(&p->config);
 }
 
 static void a_range_of_nodes_is_its_most_where_ranks_are_given(void **state)
@@ -709,6 +758,7 @@ int main(void)
         cmocka_unit_test(a_required_secret_may_miss_on_this_machine_alone),
         cmocka_unit_test(a_host_name_has_a_longest),
         cmocka_unit_test(nodes_that_meet),
+        cmocka_unit_test(an_endpoint_may_be_a_list),
         cmocka_unit_test(a_range_of_nodes_is_its_most_where_ranks_are_given),
         cmocka_unit_test(standalone_leaves_the_environment_aside),
         cmocka_unit_test(bad_usage_is_one_clear_line),

@@ -36,7 +36,8 @@ static const struct {
     {"master-addr", "10.0.0.1|[::1]|[]|[|a/b|j-master-0|localhost|127.0.0.1|::1|127.x|128.0.0.1|localhost.x"},
     {"master-port", "0|1|29500|65535|65536|-1"},
     {"rdzv-backend", "static|c10d|c10d|etcd|etcd-v2|zeus"},
-    {"rdzv-endpoint", "h:1|h:65535|h:65536|h:0|h|:1|[::1]|[::1]:5|::1|h:x|h:29400|localhost:1234"},
+    {"rdzv-endpoint",
+     "h:1|h:65535|h:65536|h:0|h|:1|[::1]|[::1]:5|::1|h:x|h:29400|a,b|a,|,|a,a|a:1,b:2,[::1]|localhost:1234"},
     {"rdzv-id", "none|job|7|a/b||" ID_OF_200 "|" ID_OF_200 "y"},
     {"rdzv-conf", "rank=0|rank=1,timeout=5|join_timeout=7|last_call_timeout=9|last_call_timeout=0|timeout=0|"
                   "rank=-1|x=y|read_timeout=3,close_timeout=4|rank|=|,|rank=1,|\"rank=1\"|'timeout=4'|"

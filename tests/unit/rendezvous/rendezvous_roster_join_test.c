@@ -318,6 +318,7 @@ static void nodes_may_run_different_commands(void **state)
         who.local = i == 0;
         who.command = 1 + (uint64_t)i;
         who.program = i ? "eval.py" : "train.py";
+        who.endpoints = 7 + (uint64_t)i;
         struct roster_event event = {.kind = ROSTER_JOIN, .session = 1 + (uint64_t)i, .join = &who};
         assert_int_equal(roster_step(roster, &event, now, &actions, NULL), 0);
     }
@@ -325,6 +326,9 @@ static void nodes_may_run_different_commands(void **state)
     assert_true(roster_describe_other_program(roster, 1, text, sizeof text));
     assert_non_null(strstr(text, "\"b\" runs eval.py and this node train.py"));
     assert_false(roster_describe_other_program(roster, 0, text, sizeof text));
+    assert_true(roster_describe_other_endpoints(roster, 1, text, sizeof text));
+    assert_non_null(strstr(text, "\"b\" has another list of endpoints than this node"));
+    assert_false(roster_describe_other_endpoints(roster, 0, text, sizeof text));
     roster_actions_free(&actions);
     roster_destroy(roster);
 }

@@ -1,0 +1,110 @@
+/* agent_search.c - the entries are asked in turn, one each second: any agent there that takes part in votes,
+ * or serves, knows the server. The first entry is the membership's own server. See agent_search.h. */
+#include "launcher/agent/search/agent_search.h"
+
+#include "launcher/agent/agent_membership.h"
+#include "launcher/loop/resolver.h"
+#include "proto/base/error.h"
+#include "proto/base/mem.h"
+
+static const int64_t ask_every_ns = NS_PER_S, look_up_ns = 3 * NS_PER_S;
+
+/* At all times: name is in the loop if there is a resolver. */
+struct agent_search {
+    int at; /* the entry that was asked last */
+    struct instant ask_at;
+    struct resolver *resolver;
+    struct loop_source name;
+};
+
+static void end_look_up(struct agent *agent)
+{
+    struct agent_search *search = agent->search;
+    if (!search->resolver)
+        return;
+    loop_remove(&agent->loop, &search->name);
+    resolver_destroy(search->resolver);
+    search->resolver = NULL;
+}
+
+static void name_known(void *context, uint32_t events)
+{
+    struct agent *agent = context;
+    struct agent_search *search = agent->search;
+    const uint16_t port = agent->config->endpoints[search->at].port;
+    char address[ADDRESS_TEXT];
+    struct muster_error err = {0};
+    (void)events;
+    if (resolver_result(search->resolver, address, sizeof address, &err) < 0) {
+        log_debug(&agent->log, "%s", err.text); /* its turn comes again */
+    } else {
+        const char *other;
+        for (int i = 0; (other = resolver_address(search->resolver, i)); i++)
+            agent_membership_ask(agent, other, port);
+    }
+    end_look_up(agent);
+}
+
+static void ask(struct agent *agent, const struct config_endpoint *entry, struct instant now)
+{
+    struct agent_search *search = agent->search;
+    struct muster_error err = {0};
+    if (address_is_numeric(entry->host)) {
+        agent_membership_ask(agent, entry->host, entry->port);
+        return;
+    }
+    struct resolver *resolver = resolver_start(entry->host, instant_add(now, look_up_ns), &err);
+    if (resolver) {
+        search->name = (struct loop_source){resolver_fd(resolver), name_known, agent};
+        if (loop_add(&agent->loop, &search->name, EPOLLIN, &err) == 0) {
+            search->resolver = resolver;
+            return;
+        }
+        resolver_destroy(resolver);
+    }
+    log_warning(&agent->log, "%s", err.text);
+}
+
+static bool seeks(const struct agent *agent)
+{
+    return agent->config->endpoint_count > 1 && !agent->finished && !agent->search->resolver &&
+           agent_membership_seeks(agent);
+}
+
+/* --- the part --- */
+
+static int agent_search_create(struct agent *agent, struct muster_error *err)
+{
+    agent->search = mem_calloc(1, sizeof *agent->search);
+    if (!agent->search)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to look for the job");
+    agent->search->ask_at = instant_add(clock_now(NULL), ask_every_ns);
+    return 0;
+}
+
+static struct instant agent_search_deadline(const struct agent *agent)
+{
+    return seeks(agent) ? agent->search->ask_at : INSTANT_NEVER;
+}
+
+static void agent_search_tick(struct agent *agent, struct instant now)
+{
+    struct agent_search *search = agent->search;
+    if (!seeks(agent) || !instant_reached(now, search->ask_at))
+        return;
+    search->ask_at = instant_add(now, ask_every_ns);
+    search->at = search->at % (agent->config->endpoint_count - 1) + 1;
+    ask(agent, &agent->config->endpoints[search->at], now);
+}
+
+static void agent_search_destroy(struct agent *agent)
+{
+    if (!agent->search)
+        return;
+    end_look_up(agent);
+    mem_free(agent->search);
+    agent->search = NULL;
+}
+
+const struct agent_part agent_search_part = {
+    "search", agent_search_create, agent_search_deadline, agent_search_tick, NULL, agent_search_destroy};
