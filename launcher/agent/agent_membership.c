@@ -463,6 +463,22 @@ static void name_ready(void *context, uint32_t events)
         lose_membership(agent, err.text, join_code(&err));
 }
 
+bool agent_membership_resolves(const struct agent *agent)
+{
+    const struct agent_membership *membership = agent->membership;
+    return membership && !membership->handle && membership->resolver && !membership->resolved &&
+           !membership->serves_here && !agent->finished;
+}
+
+void agent_membership_join_at(struct agent *agent, const char *address)
+{
+    struct muster_error err = {0};
+    loop_remove(&agent->loop, &agent->membership->name);
+    resolver_destroy(take_pointer(&agent->membership->resolver));
+    if (join_in_mode(agent, MEMBERSHIP_CLIENT, address, &err) < 0)
+        lose_membership(agent, err.text, join_code(&err));
+}
+
 static int resolve_server(struct agent *agent, struct muster_error *err)
 {
     agent->membership->resolver =

@@ -28,6 +28,10 @@ const char *agent_membership_server_address(struct agent *agent);
 /* A job that may live elsewhere, as in rendezvous/membership.h; false and nothing before this node joins. */
 bool agent_membership_seeks(const struct agent *agent);
 void agent_membership_ask(struct agent *agent, const char *address, uint16_t port);
+/* Whether this node only waits for the endpoint's name, and joins at no address before. Then it may join at
+ * this one, where an agent listens at the endpoint's port. */
+bool agent_membership_resolves(const struct agent *agent);
+void agent_membership_join_at(struct agent *agent, const char *address);
 /* Notes, as in rendezvous/membership.h; there are none before this node has joined. */
 uint64_t agent_membership_notes_wanted(const struct agent *agent);
 void agent_membership_note(struct agent *agent, const char *data, size_t length);

@@ -1,8 +1,15 @@
 /* agent_search.c - the entries are asked in turn, one each second: any agent there that takes part in votes,
- * or serves, knows the server. The first entry is the membership's own server. See agent_search.h. */
+ * or serves, knows the server. The first entry is the membership's own server. While its name does not
+ * resolve there is no membership that could ask; an entry at which a program listens is joined instead.
+ * Nothing listens there before the job has begun. See agent_search.h. */
 #include "launcher/agent/search/agent_search.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "launcher/agent/agent_membership.h"
+#include "launcher/agent/agent_server.h"
+#include "launcher/loop/background_job.h"
 #include "launcher/loop/resolver.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
@@ -15,7 +22,54 @@ struct agent_search {
     struct instant ask_at;
     struct resolver *resolver;
     struct loop_source name;
+    struct background_watch probing;
+    struct listener_search *probe; /* while it is under way */
 };
+
+static void probe_over(void *context)
+{
+    struct agent *agent = context;
+    struct agent_search *search = agent->search;
+    char address[ADDRESS_TEXT] = "";
+    if (search->probe->found >= 0)
+        memcpy(address, search->probe->addresses[search->probe->found], sizeof address);
+    background_watch_end(&search->probing);
+    search->probe = NULL;
+    if (!*address || !agent_membership_resolves(agent))
+        return;
+    log_info(&agent->log, "the name %s does not resolve: looking for the job at %s, entry %d of the list",
+             agent->config->master_addr, address, search->at + 1);
+    agent_membership_join_at(agent, address);
+}
+
+static void probe(struct agent *agent, const char *address, uint16_t port)
+{
+    struct agent_search *search = agent->search;
+    struct muster_error err = {0};
+    if (search->probe || port != agent_master_port(agent))
+        return;
+    struct listener_search *question = mem_calloc(1, sizeof *question);
+    if (!question)
+        return; /* its turn comes again */
+    (void)snprintf(question->addresses[0], ADDRESS_TEXT, "%s", address);
+    question->count = 1;
+    question->port = port;
+    question->until = clock_now(NULL);
+    struct background_job *job = background_job_start("looking for the job at another endpoint",
+                                                      listener_search_run, question, mem_free, &err);
+    if (background_watch_begin(&search->probing, &agent->loop, job, probe_over, agent, &err) < 0)
+        log_warning(&agent->log, "%s", err.text);
+    else
+        search->probe = question;
+}
+
+static void try_address(struct agent *agent, const char *address, uint16_t port)
+{
+    if (agent_membership_resolves(agent))
+        probe(agent, address, port);
+    else
+        agent_membership_ask(agent, address, port);
+}
 
 static void end_look_up(struct agent *agent)
 {
@@ -40,7 +94,7 @@ static void name_known(void *context, uint32_t events)
     } else {
         const char *other;
         for (int i = 0; (other = resolver_address(search->resolver, i)); i++)
-            agent_membership_ask(agent, other, port);
+            try_address(agent, other, port);
     }
     end_look_up(agent);
 }
@@ -50,7 +104,7 @@ static void ask(struct agent *agent, const struct config_endpoint *entry, struct
     struct agent_search *search = agent->search;
     struct muster_error err = {0};
     if (address_is_numeric(entry->host)) {
-        agent_membership_ask(agent, entry->host, entry->port);
+        try_address(agent, entry->host, entry->port);
         return;
     }
     struct resolver *resolver = resolver_start(entry->host, instant_add(now, look_up_ns), &err);
@@ -68,7 +122,7 @@ static void ask(struct agent *agent, const struct config_endpoint *entry, struct
 static bool seeks(const struct agent *agent)
 {
     return agent->config->endpoint_count > 1 && !agent->finished && !agent->search->resolver &&
-           agent_membership_seeks(agent);
+           !agent->search->probe && (agent_membership_seeks(agent) || agent_membership_resolves(agent));
 }
 
 /* --- the part --- */
@@ -102,6 +156,7 @@ static void agent_search_destroy(struct agent *agent)
     if (!agent->search)
         return;
     end_look_up(agent);
+    background_watch_end(&agent->search->probing);
     mem_free(agent->search);
     agent->search = NULL;
 }

@@ -250,6 +250,14 @@ class EndpointIsGone(ElasticJob):
         self.assertIn('agent "node3" has another list of endpoints than this node', said)
         self.finish(1, 2, 3)
 
+    def test_the_name_of_the_endpoint_is_gone(self):
+        round_ = self.loses_it()
+        self.endpoint = "gone:23456,node1:23456,node2:23456"
+        self.start(3)
+        self.runs_on([1, 2, 3], after=round_)
+        self.assertIn("the name gone does not resolve: looking for the job at", self.agents[3].said())
+        self.finish(1, 2, 3)
+
     def test_without_a_list_it_waits(self):
         self.endpoint = "node0:23456"
         round_ = self.loses_it()
