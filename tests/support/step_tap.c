@@ -5,8 +5,9 @@
  *   - records each beat as a step that was taken (step_record.h), and passes it on;
  *   - takes the next beat no sooner than STEP_MS later, so that training goes no faster: a beat waits for the
  *     one before it to be taken;
- *   - passes other lines and notices on, and gives rank 0 its own notice when it sees the file
- * STEP_FOLDER/finish: a program that listens ends all ranks after the same step then;
+ *   - passes other lines and notices on, but for the word that the program can stay when its round has failed
+ *     (launcher/docs/regroup.md): a record is of one round; it gives rank 0 its own notice when it sees the
+ * file STEP_FOLDER/finish: a program that listens ends all ranks after the same step then;
  *   - ends with the program.
  *
  * Another child learns from the store to which world this rank belongs, while the program already does what
@@ -83,13 +84,29 @@ static int open_tap(struct tap *tap, struct muster_error *err)
                : 0;
 }
 
+/* Takes the lines "regroup" and "moves" out of what a program has written; the bytes that are left. Lines are
+ * short and come whole. */
+static size_t without_staying(char *text, size_t length)
+{
+    static const char *const words[] = {"regroup\n", "moves\n"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        char *word = memmem(text, length, words[i], strlen(words[i]));
+        if (!word)
+            continue;
+        length -= strlen(words[i]);
+        memmove(word, word + strlen(words[i]), length - (size_t)(word - text));
+    }
+    return length;
+}
+
 /* Passes data from one socket to the other; whether the first is still open. */
-static bool pass_on(int from, int to)
+static bool pass_on(int from, int to, bool filtered)
 {
     char text[LINE_BYTES];
     ssize_t got = recv(from, text, sizeof text, MSG_DONTWAIT);
-    if (got > 0)
-        (void)send(to, text, (size_t)got, MSG_NOSIGNAL); /* who is gone hears nothing */
+    const size_t left = got > 0 && filtered ? without_staying(text, (size_t)got) : got > 0 ? (size_t)got : 0;
+    if (left)
+        (void)send(to, text, left, MSG_NOSIGNAL); /* who is gone hears nothing */
     return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
@@ -154,10 +171,10 @@ static void stand_between(struct tap *tap)
         lives = look_at_beats(tap, ready > 0 && fds[0].revents);
         if (ready > 0 && fds[1].revents) {
             tap->ends = true; /* a notice, or the launcher is gone */
-            if (!pass_on(tap->launcher, tap->worker))
+            if (!pass_on(tap->launcher, tap->worker, false))
                 fds[1].fd = -1;
         }
-        if (ready > 0 && fds[2].revents && !pass_on(tap->worker, tap->launcher))
+        if (ready > 0 && fds[2].revents && !pass_on(tap->worker, tap->launcher, true))
             fds[2].fd = -1;
     }
 }
