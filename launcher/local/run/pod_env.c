@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "proto/base/buffer.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
 #include "proto/env_names.h"
@@ -47,14 +48,32 @@ static bool names_pod(const struct local_pod *pod, const char *text, size_t leng
     return length >= own && !strncmp(text, pod->name, own) && (length == own || text[own] == '.');
 }
 
+static const struct local_pod *find_pod(const struct local_job *job, const char *text, size_t length)
+{
+    for (int i = 0; i < job->pod_count + job->spare_count; i++)
+        if (names_pod(&job->pods[i], text, length))
+            return &job->pods[i];
+    return NULL;
+}
+
 int pod_env_numeric(const struct local_job *job, const char *address, char **numeric)
 {
-    size_t length = strcspn(address, ":");
+    scope_buffer out = {0};
+    bool found = false;
     *numeric = NULL;
-    for (int i = 0; i < job->pod_count + job->spare_count; i++)
-        if (names_pod(&job->pods[i], address, length))
-            return (*numeric = mem_printf("%s%s", job->pods[i].address, address + length)) ? 0 : -1;
-    return 0;
+    for (const char *at = address; *at;) {
+        const size_t length = strcspn(at, ":,"), whole = strcspn(at, ","), end = whole + (at[whole] == ',');
+        const struct local_pod *pod = find_pod(job, at, length);
+        found = found || pod;
+        if (pod)
+            buffer_printf(&out, "%s%.*s", pod->address, (int)(end - length), at + length);
+        else
+            buffer_printf(&out, "%.*s", (int)end, at);
+        at += end;
+    }
+    if (!found)
+        return 0;
+    return !out.failed && (*numeric = mem_strdup(out.data)) ? 0 : -1;
 }
 
 /* --- the environment --- */

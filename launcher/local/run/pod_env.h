@@ -13,8 +13,9 @@
  * cluster's DNS), then the machine's own file. It is the same for all pods of a PyTorchJob. */
 int pod_env_hosts(const struct local_job *job, int of, const char *machine_hosts, struct buffer *out);
 
-/* host or host:port, host being a pod's name (or a longer form of it): *numeric is the same with the pod's
- * address, in fresh memory; NULL if it names no pod. -1 without memory. */
+/* host or host:port, or a list of them with commas, a host being a pod's name (or a longer form of it):
+ * *numeric is the same with the pods' addresses, in fresh memory; NULL if it names no pod. -1 without memory.
+ */
 int pod_env_numeric(const struct local_job *job, const char *address, char **numeric);
 
 struct pod_env_place {

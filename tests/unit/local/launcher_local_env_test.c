@@ -63,6 +63,9 @@ static void names_into_addresses(void **state)
     assert_numeric("j-master-0", "127.77.0.1");
     assert_numeric("j-worker-0:29400", "127.77.0.2:29400");
     assert_numeric("j-worker-0.team.svc:1", "127.77.0.2:1");
+    assert_numeric("j-master-0:1,j-worker-0.team,other:2", "127.77.0.1:1,127.77.0.2,other:2");
+    assert_numeric("other,j-worker-0:2", "other,127.77.0.2:2");
+    assert_numeric("other,,", NULL);
     assert_numeric("j-worker-01", NULL);
     assert_numeric("worker-0", NULL);
     assert_numeric("", NULL);
