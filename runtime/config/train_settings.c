@@ -76,6 +76,17 @@ static int take_text(const char *text, const char *section, struct train_config 
                     knob->name, err);
 }
 
+/* The default of a micro-batch gives way to a smaller batch: rows beyond it would always be empty. */
+static void fit_micro_batch(struct train_config *config)
+{
+    const struct knob_table *table = train_config_table();
+    const struct knob *knob =
+        knob_find(table, "training.micro_batch", strlen("training.micro_batch"), false, NULL);
+    if (config->sources[knob - table->knobs] == KNOB_FROM_DEFAULT &&
+        config->micro_batch > config->global_batch)
+        config->micro_batch = config->global_batch;
+}
+
 /* first: a text before the others; NULL: none. */
 static int read_texts(const char *first, const char *const *texts, const char *section,
                       struct train_config *config, struct muster_error *err)
@@ -86,6 +97,8 @@ static int read_texts(const char *first, const char *const *texts, const char *s
         result = take_text(first, section, &fresh, err);
     for (size_t i = 0; !result && texts && texts[i]; i++)
         result = take_text(texts[i], section, &fresh, err);
+    if (!result)
+        fit_micro_batch(&fresh);
     if (!result)
         result =
             train_config_check("", &fresh, !strcmp(section, "model") ? TRAIN_MODEL : TRAIN_TRAINING, err);

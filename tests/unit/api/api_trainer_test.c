@@ -425,7 +425,11 @@ static void mistakes_are_named(void **state)
     assert_non_null(strstr(err.text, "training.sequence_length 17 is above the 16 positions"));
     muster_model_free(gpt);
 
-    struct muster_trainer *t = opened(NULL, mine, settings);
+    static const char *const small[] = {COMMON, "training.global_batch=2", NULL}; /* below the default */
+    struct muster_trainer *t = opened(NULL, mine, small);
+    muster_trainer_close(&t);
+
+    t = opened(NULL, mine, settings);
     int32_t tokens[TOKENS], targets[TOKENS];
     batch(0, tokens, targets);
     const void *arrays[] = {tokens, targets};
