@@ -268,6 +268,30 @@ class EndpointIsGone(ElasticJob):
         self.finish(1, 2)
 
 
+class NoVoterAtTheEntry(ElasticJob):
+    count, nnodes = 9, "2:9"
+    arguments = ["--last-call-timeout=1", "--regroup-interval=0.5"]
+    entries = range(8)
+
+    def place(self, k):
+        endpoint = ",".join(f"node{entry}:23456" for entry in self.entries)
+        return [f"--nnodes={self.nnodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=job"]
+
+    def test_it_leads_to_the_job_all_the_same(self):
+        self.start(*range(8))
+        self.runs_on(range(8))
+        voters = {*self.status(1)["voters"]}
+        self.cluster.nodes[0].kill_pod()
+        round_ = self.runs_on(range(1, 8), after=0)
+        voters |= {*self.status(1)["voters"]}
+        never = [k for k in range(1, 8) if f"node{k}" not in voters]
+        self.assertTrue(never, voters)
+        self.entries = [0, never[0]]
+        self.start(8)
+        self.runs_on(range(1, 9), after=round_)
+        self.finish(*range(1, 9))
+
+
 class StaticEndpointIsGone(Takeover):
     """Another node takes rank 0's place: it opens the endpoint's port for itself, and finds the job elsewhere."""
 
