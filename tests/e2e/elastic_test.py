@@ -58,7 +58,7 @@ class ElasticTest(AgentTest):
 
     def seen(self, round_, size):
         """The environment of the workers of a round of this size, by rank, when all of them have written it."""
-        return wait_until(lambda: self.read_round(round_, size), f"round {round_} with {size} workers: {sorted(os.listdir(self.folder))}")
+        return wait_until(lambda: self.read_round(round_, size), lambda: f"round {round_} with {size} workers: {sorted(os.listdir(self.folder))}")
 
     def seen_since(self, first, size):
         """The same of the first round from `first` on that has this size: a node that is slow to come back joins one later."""

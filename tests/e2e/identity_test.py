@@ -36,7 +36,7 @@ class IdentityTest(AgentTest):
 
     def seen(self, round_, size):
         names = [self.folder / f"seen.{round_}.{rank}" for rank in range(size)]
-        wait_until(lambda: all(name.exists() for name in names), f"round {round_}: {sorted(os.listdir(self.folder))}")
+        wait_until(lambda: all(name.exists() for name in names), lambda: f"round {round_}: {sorted(os.listdir(self.folder))}")
         return [name.read_text().split() for name in names]
 
     def finish_all(self, agents, code=0):

@@ -56,7 +56,7 @@ class ServerLost(unittest.TestCase):
     def seen(self, round_, restarts):
         """Waits for the workers of a round; all of them must have got the same."""
         names = [self.out / f"seen.{round_}.{rank}" for rank in range(self.nodes)]
-        wait_until(lambda: all(name.exists() for name in names), f"round {round_} runs: {sorted(os.listdir(self.out))}")
+        wait_until(lambda: all(name.exists() for name in names), lambda: f"round {round_} runs: {sorted(os.listdir(self.out))}")
         for rank, name in enumerate(names):
             self.assertEqual(name.read_text().split(), [str(rank), str(self.nodes), str(restarts), "node0"])
 

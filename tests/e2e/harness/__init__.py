@@ -92,15 +92,16 @@ def children():
     return found
 
 
-def wait_until(condition, what, limit=LIMIT):
+def wait_until(condition, what, limit=LIMIT, step=0.005):
+    """The condition's value, as soon as it has one. what: the name in the error; a function gives it as it is at the end."""
     deadline = time.monotonic() + limit
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {limit} s")
-        time.sleep(0.005)
+            raise AssertionError(f"{what() if callable(what) else what}: not within {limit} s")
+        time.sleep(step)
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ import tempfile
 import time
 import unittest
 
+import harness
 from harness import namespaces
 
 NETWORK = "10.66.0.0/16"
@@ -44,15 +45,7 @@ LIMIT = 240  # seconds, of anything that this module waits for by itself
 
 
 def wait_until(condition, what, limit=LIMIT, step=0.02):
-    """The condition's value, as soon as it has one; with a bound, never a guess about how long it takes."""
-    deadline = time.monotonic() + limit
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {limit} s")
-        time.sleep(step)
+    return harness.wait_until(condition, what, limit, step)
 
 
 def why_not():

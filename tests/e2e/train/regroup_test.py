@@ -76,7 +76,7 @@ class Job:
         return max((int(n) for k in range(len(self.agents)) for n in re.findall(r"(?:^|\W)step (\d+)/", self.said(k))), default=0)
 
     def await_step(self, step):
-        wait_until(lambda: self.step() >= step or self.over(), f"step {step}: {self.said()[-2000:]}")
+        wait_until(lambda: self.step() >= step or self.over(), lambda: f"step {step}: {self.said()[-2000:]}")
 
     def over(self):
         return all(agent.poll() is not None for agent in self.agents)
@@ -125,12 +125,12 @@ class Regroup(unittest.TestCase):
                 os.kill(lost[0], signal.SIGSTOP)
                 time.sleep(0.05)
                 os.kill(lost[0], signal.SIGKILL)
-                wait_until(lambda: job.regroups() == 1 or job.over(), f"the ranks regroup: {job.said()[-2000:]}")
+                wait_until(lambda: job.regroups() == 1 or job.over(), lambda: f"the ranks regroup: {job.said()[-2000:]}")
                 again = job.workers(1)
                 os.kill(again[1], signal.SIGSTOP)
                 self.assertEqual((job.workers(0), again[0]), (stays, lost[1]))
                 job.agents[1].kill()
-                wait_until(lambda: job.regroups() == 2 or job.over(), f"the ranks regroup: {job.said()[-2000:]}")
+                wait_until(lambda: job.regroups() == 2 or job.over(), lambda: f"the ranks regroup: {job.said()[-2000:]}")
                 self.assertEqual(children(job.agents[0].pid) or stays, stays)
                 model = job.finish()
                 self.assertEqual(re.findall(r"restart (\d+) of", job.said())[-1], "2")
@@ -147,7 +147,7 @@ class Regroup(unittest.TestCase):
         job.await_step(20)
         job.agents[1].send_signal(signal.SIGTERM)
         self.assertEqual(job.agents[1].wait(timeout=LIMIT), 143)
-        wait_until(lambda: job.regroups() == 1 or job.over(), f"the ranks regroup: {job.said()[-2000:]}", LIMIT)
+        wait_until(lambda: job.regroups() == 1 or job.over(), lambda: f"the ranks regroup: {job.said()[-2000:]}", LIMIT)
         self.assertEqual(children(job.agents[0].pid) or stays, stays)
         del job.agents[1]
         model = job.finish()
@@ -162,7 +162,7 @@ class Regroup(unittest.TestCase):
         stays, lost = job.workers(0), job.workers(1)
         job.await_step(60)
         os.kill(lost[1], signal.SIGKILL)
-        wait_until(lambda: job.regroups() == 1 or job.over(), f"the ranks regroup: {job.said()[-2000:]}")
+        wait_until(lambda: job.regroups() == 1 or job.over(), lambda: f"the ranks regroup: {job.said()[-2000:]}")
         self.assertEqual(children(job.agents[0].pid) or stays, stays)
         model = job.finish()
         self.assertIn("resumed from step", job.said())

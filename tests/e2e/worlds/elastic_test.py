@@ -112,7 +112,7 @@ class Nodes(TrainElastic):
             run, size, steps = lineage.latest(self.samples)
             return run if run > since and size == ranks and steps >= 3 else 0
 
-        return wait_until(found, f"{ranks} ranks train: {lineage.latest(self.samples)}")
+        return wait_until(found, lambda: f"{ranks} ranks train: {lineage.latest(self.samples)}")
 
     def test_a_third_node_joins_and_leaves_five_times(self):
         nodes = [self.node(k) for k in range(2)]
