@@ -217,6 +217,7 @@ struct transport {
     bool votes;                  /* server_open_for_votes */
     struct server_office office; /* votes, while it serves */
     bool revision_asked;         /* for the world in office */
+    bool elected;                /* votes: it has taken the job over from another server */
     struct buffer frame;         /* scratch for sending */
     struct wire_message message; /* scratch for packing and unpacking */
     bool broken;                 /* there are broken routes */
@@ -258,7 +259,8 @@ struct transport {
     int heard_count;
     int64_t linger_ns; /* closing */
     struct instant close_deadline;
-    int others; /* remaining members */
+    struct instant newcomers_until; /* closing: an elected server stays until then for late agents */
+    int others;                     /* remaining members */
     /* the agent's own */
     int wake_fd, ready_fd; /* to the thread, to the agent */
     pthread_t thread;

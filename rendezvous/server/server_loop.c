@@ -68,6 +68,14 @@ static void run_commands(struct transport *c)
     }
 }
 
+/* A job that is taken over may end at once. An agent at the endpoint, which was told of the new server in
+ * that moment, is on its way: it gets the verdict, and does not wait for a job that is over. */
+static bool awaits_newcomers(const struct transport *c, struct instant now)
+{
+    return c->elected && c->roster && roster_state(c->roster) > JOB_DEPARTED &&
+           !instant_reached(now, c->newcomers_until);
+}
+
 /* The server leaves last: after a verdict or a handover it stays until the others have left, within the
  * linger. The linger begins when all agents that are being stopped for its end have stopped. */
 static bool may_end(struct transport *c, struct instant now)
@@ -79,10 +87,11 @@ static bool may_end(struct transport *c, struct instant now)
         c->close_deadline = instant_add(now, c->linger_ns);
     bool closing = c->closing && !c->first, broken = c->fatal.code != 0;
     struct instant deadline = c->close_deadline;
+    const bool stays = held || (c->closing && awaits_newcomers(c, now));
     pthread_mutex_unlock(&c->lock);
     if (broken)
         return true;
-    if (held)
+    if (stays)
         return false;
     return closing && (!c->roster || roster_state(c->roster) < JOB_DEPARTED ||
                        !roster_remote_count(c->roster) || instant_reached(now, deadline));
@@ -110,6 +119,8 @@ static int wait_for_work(struct transport *c)
 {
     pthread_mutex_lock(&c->lock);
     struct instant due = c->closing ? c->close_deadline : INSTANT_NEVER;
+    if (c->closing && awaits_newcomers(c, clock_now(c->clock)))
+        due = instant_min(due, c->newcomers_until);
     pthread_mutex_unlock(&c->lock);
     due = instant_min(due, instant_min(c->confirm_at, roster_due(c)));
     due = instant_min(due, admission_deadline(&c->admission));

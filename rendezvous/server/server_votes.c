@@ -151,6 +151,7 @@ static void begin_office(struct transport *c, struct command *command)
     c->roster = command->roster;
     command->roster = NULL;
     c->office = *command->office;
+    c->elected = c->office.known.epoch != 0;
     c->announced = (struct world_id){0};
     c->local_member = -1;
     c->logged_state = roster_state(c->roster);

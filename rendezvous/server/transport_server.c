@@ -10,6 +10,9 @@
 #include "proto/base/thread.h"
 #include "rendezvous/server/server_internal.h"
 
+/* How long an elected server stays for agents that were told of it: they join at once. */
+enum { NEWCOMERS_MS = 1000 };
+
 static int server_fd(const struct membership *m)
 {
     return m->transport->ready_fd;
@@ -148,6 +151,8 @@ static void server_part(struct membership *m, int64_t linger_ns)
         c->closing = true;
         c->linger_ns = linger_ns;
         c->close_deadline = instant_add(clock_now(m->options.clock), linger_ns);
+        c->newcomers_until = instant_min(c->close_deadline,
+                                         instant_add(clock_now(m->options.clock), NEWCOMERS_MS * NS_PER_MS));
     }
     pthread_mutex_unlock(&c->lock);
     server_signal_fd(c->wake_fd);

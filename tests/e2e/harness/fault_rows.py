@@ -141,6 +141,18 @@ def terminate(node_of):
     return lambda job: job.terminate(node_of(job))
 
 
+def is_led_on(node_of):
+    """Another agent has taken over, and this one knows the new server: nothing leads it there once the job has ended. Of two
+    nodes neither takes over."""
+
+    def wait(job):
+        if job.elastic and job.count > 2:
+            agent = job.agents[node_of(job)]
+            job.until(lambda: " serves the job now" in agent.said(), "it is led to the job")
+
+    return wait
+
+
 def leaves(node_of):
     """Its agent has ended, before anything else happens."""
     return lambda job: job.agents[node_of(job)].wait()
@@ -354,7 +366,7 @@ ROWS = [
     Row("the server's agent is killed, no restart left", kill_agent(server), flags=NO_RESTART, again=None,
         codes=LOST, modes=STATIC, cause=("lost node", server), says=r"verdict: node rank 0 \(node0\) is lost"),
     Row("the server's agent is killed at the exit barrier", kill_agent(server), begin=at_exit_barrier,
-        back=start_agent(server), again=None),
+        back=in_turn(start_agent(server), is_led_on(server)), again=None),
     Row("the server's pod comes back with another address", lose_power(server), flags=LONG_CALL, gone=ON_SERVER_LOSS,
         back=start_pod(server, 8), restarts=1, says=LOST_SERVER),
     Row("an agent freezes and thaws", freeze_agent(victim), gone=ON_LOSS, back=of(victim, "thaw"), restarts=1, short=STATIC),
