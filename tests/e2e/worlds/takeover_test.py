@@ -318,7 +318,7 @@ class TwoAndASpare(ElasticJob):
         self.start(0, 1)
         self.runs_on([0, 1])
         self.start(2)
-        wait_until(lambda: len(self.status(0)["voters"]) == 3, "the spare votes")
+        wait_until(lambda: all(len(self.status(n).get("voters", ())) == 3 for n in range(3)), "the spare votes, as all know")
         self.cluster.nodes[k].kill_pod()
         round_ = self.runs_on({0, 1, 2} - {k}, after=0)
         self.assertEqual(self.restarts(round_), {1})
