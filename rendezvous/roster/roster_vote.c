@@ -40,13 +40,23 @@ static struct voter voter_of(const struct roster_member *member)
     return voter;
 }
 
+/* A member of the world can be JOINED: its report of the start is on the way, or it stands before the next
+ * one. */
+static bool is_of_world(const struct roster *roster, int slot)
+{
+    for (int rank = 0; rank < roster->world_nodes; rank++)
+        if (roster->by_rank[rank] == slot)
+            return true;
+    return false;
+}
+
 /* The spare that joined first; NULL: there is none. */
 static const struct roster_member *first_spare(const struct roster *roster)
 {
     const struct roster_member *first = NULL;
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
-        if (member->state == MEMBER_JOINED && !member->proposed &&
+        if (member->state == MEMBER_JOINED && !member->proposed && !is_of_world(roster, i) &&
             (!first || member->arrival < first->arrival))
             first = member;
     }
