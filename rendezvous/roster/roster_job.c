@@ -422,10 +422,19 @@ static bool host_goes(const struct roster *roster)
            (roster->local_slot >= 0 && roster->members[roster->local_slot].state == MEMBER_LEAVING);
 }
 
+/* The proposer is the first voter of its world, and so one of its nodes. An elected one may have workers of
+ * the world before, which end first: a world without it would count it among the voters again, as the spare.
+ */
+static bool proposer_waits(const struct roster *roster)
+{
+    return roster->votes &&
+           (roster->local_slot < 0 || roster->members[roster->local_slot].state == MEMBER_ORPHANED);
+}
+
 static bool is_ready(struct roster_work *w)
 {
     struct roster *roster = w->roster;
-    if (roster->hold_until.ns != INSTANT_NEVER.ns || (roster->votes && roster->local_slot < 0))
+    if (roster->hold_until.ns != INSTANT_NEVER.ns || proposer_waits(roster))
         return false;
     if (host_goes(roster)) {
         roster->last_call = INSTANT_NEVER;

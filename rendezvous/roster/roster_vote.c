@@ -40,22 +40,13 @@ static struct voter voter_of(const struct roster_member *member)
     return voter;
 }
 
-/* An agent of the world can hold another slot, JOINED: it came back to a server that keeps its old one. */
-static bool is_of_world(const struct roster *roster, const struct roster_member *member)
-{
-    for (int rank = 0; rank < roster->world_nodes; rank++)
-        if (agent_incarnation_equal(roster->members[roster->by_rank[rank]].incarnation, member->incarnation))
-            return true;
-    return false;
-}
-
 /* The spare that joined first; NULL: there is none. */
 static const struct roster_member *first_spare(const struct roster *roster)
 {
     const struct roster_member *first = NULL;
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
-        if (member->state == MEMBER_JOINED && !member->proposed && !is_of_world(roster, member) &&
+        if (member->state == MEMBER_JOINED && !member->proposed &&
             (!first || member->arrival < first->arrival))
             first = member;
     }

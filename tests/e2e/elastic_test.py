@@ -404,7 +404,6 @@ class TwoAgentsOfOneHost(ElasticTest):
         self.finish(nodes[0], 143)
         self.comes_back(nodes, "0")
 
-    @unittest.skipUnless(os.environ.get("MUSTER_KNOWN_FAULTS"), "a known fault: a server that wakes while another is elected, and is elected again, can be a member twice")
     def test_a_server_that_stands_still_holds_its_place(self):
         nodes = self.three()
         nodes[0].send_signal(signal.SIGSTOP)
