@@ -422,9 +422,9 @@ static bool host_goes(const struct roster *roster)
            (roster->local_slot >= 0 && roster->members[roster->local_slot].state == MEMBER_LEAVING);
 }
 
-/* The proposer is the first voter of its world, and so one of its nodes. An elected one may have workers of
- * the world before, which end first: a world without it would count it among the voters again, as the spare.
- */
+/* The proposer is the first voter of its world, and so a node of it. An elected server may have workers of
+ * the last world, which end first: a world without that server would count it among the voters again, as the
+ * spare. */
 static bool proposer_waits(const struct roster *roster)
 {
     return roster->votes &&
