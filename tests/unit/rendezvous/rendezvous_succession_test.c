@@ -65,10 +65,12 @@ static void destroy(struct fixture *f)
     roster_destroy(f->roster);
 }
 
-/* past: a member of the world before. works: its workers of that world go on, since the server's were done.
- */
-static void join(struct fixture *f, int who, bool past, bool works)
+/* WORKS: its workers of the world before go on, since the server's were done. ENDS: they are still ending. */
+enum { IS_NEW = 0, IS_PAST = 1, WORKS = 2, ENDS = 3 };
+
+static void join(struct fixture *f, int who, int how)
 {
+    const bool past = how != IS_NEW, works = how == WORKS;
     struct roster_join join = {.protocol_version = ROSTER_PROTOCOL_VERSION,
                                .job_id = "job",
                                .min_nodes = f->elastic ? 1 : f->nodes,
@@ -90,7 +92,7 @@ static void join(struct fixture *f, int who, bool past, bool works)
         join.last_rank = who;
         join.epoch = before.epoch;
         join.server_done = works;
-        join.held = works ? before : (struct world_id){0};
+        join.held = works || how == ENDS ? before : (struct world_id){0};
     }
     step(f, (struct roster_event){.kind = ROSTER_JOIN, .session = (uint64_t)who + 1, .join = &join});
 }
@@ -106,10 +108,10 @@ static void the_members_that_are_left_form_the_next_round_at_once(void **state)
     struct fixture f;
     (void)state;
     create(&f, true, 4, 3);
-    join(&f, SERVER, true, false);
-    join(&f, 2, true, false);
+    join(&f, SERVER, IS_PAST);
+    join(&f, 2, IS_PAST);
     assert_int_equal(f.proposals, 0);
-    join(&f, 3, true, false);
+    join(&f, 3, IS_PAST);
     assert_int_equal(f.proposals, 1);
     step(&f, (struct roster_event){.kind = ROSTER_CHOSEN});
     assert_int_equal(f.worlds, 3);
@@ -124,12 +126,45 @@ static void a_member_that_is_lost_too_is_waited_for_a_second(void **state)
     struct fixture f;
     (void)state;
     create(&f, true, 4, 3);
-    join(&f, SERVER, true, false);
-    join(&f, 2, true, false);
+    join(&f, SERVER, IS_PAST);
+    join(&f, 2, IS_PAST);
     tick_at(&f, 999);
     assert_int_equal(f.proposals, 0);
     tick_at(&f, 1000);
     assert_int_equal(f.proposals, 1);
+    destroy(&f);
+}
+
+static void report(struct fixture *f, int who, enum membership_report_kind kind)
+{
+    struct roster_event event = {
+        .kind = ROSTER_REPORT, .session = (uint64_t)who + 1, .member = f->slots[who]};
+    event.report.id = before;
+    event.report.kind = kind;
+    event.report.sequence = 1;
+    step(f, event);
+}
+
+/* A world without the server would count that agent among the voters twice: as the proposer, and as the
+ * spare. */
+static void no_world_is_formed_before_the_workers_of_the_server_have_ended(void **state)
+{
+    struct fixture f;
+    struct world_record record;
+    (void)state;
+    create(&f, true, 3, 3);
+    join(&f, SERVER, ENDS);
+    join(&f, 2, IS_PAST);
+    join(&f, 3, IS_NEW);
+    tick_at(&f, 1500); /* more than min_nodes are here, and have been waited for */
+    assert_int_equal(f.proposals, 0);
+    report(&f, SERVER, MEMBERSHIP_REPORT_STOPPED);
+    assert_int_equal(f.proposals, 1);
+    roster_fill_record(f.roster, &record);
+    assert_int_equal(record.nodes, 3);
+    assert_string_equal(record.voters[0].name, "b");
+    for (int i = 1; i < record.voter_count; i++)
+        assert_string_not_equal(record.voters[i].name, "b");
     destroy(&f);
 }
 
@@ -138,16 +173,16 @@ static void without_a_restart_all_get_the_verdict(void **state)
     struct fixture f;
     (void)state;
     create(&f, false, 3, 0);
-    join(&f, SERVER, true, false);
+    join(&f, SERVER, IS_PAST);
     assert_int_equal(f.verdicts, 0); /* the other one is waited for */
-    join(&f, 2, true, false);
+    join(&f, 2, IS_PAST);
     assert_int_equal(f.verdicts, 1);
     assert_int_equal(f.last.exit_code, EXIT_CODE_NODE);
     assert_non_null(
         strstr(f.last.reason, "the agent that served the job was lost in round 4; restarts used: 0 of 0"));
     destroy(&f);
     create(&f, false, 3, 0);
-    join(&f, SERVER, true, false);
+    join(&f, SERVER, IS_PAST);
     tick_at(&f, 1000);
     assert_int_equal(roster_state(f.roster), JOB_FAILED); /* not for long */
     destroy(&f);
@@ -159,9 +194,9 @@ static void a_static_job_keeps_its_ranks_and_has_its_store_on_the_server(void **
     struct world_record record;
     (void)state;
     create(&f, false, 3, 3);
-    join(&f, SERVER, true, false);
-    join(&f, 2, true, false);
-    join(&f, 0, false, false); /* started again: a new agent */
+    join(&f, SERVER, IS_PAST);
+    join(&f, 2, IS_PAST);
+    join(&f, 0, IS_NEW); /* started again: a new agent */
     assert_int_equal(f.proposals, 1);
     roster_fill_record(f.roster, &record);
     assert_int_equal(record.voter_count, 3);
@@ -182,19 +217,13 @@ static void a_world_that_needs_no_server_goes_on(void **state)
     (void)state;
     for (int elastic = 0; elastic < 2; elastic++) {
         create(&f, elastic, 3, 0);
-        join(&f, SERVER, true, true);
-        join(&f, 2, true, true);
+        join(&f, SERVER, WORKS);
+        join(&f, 2, WORKS);
         assert_int_equal(f.stops + f.proposals + f.verdicts, 0);
         assert_int_equal(roster_state(f.roster), JOB_RUNNING);
         assert_int_equal(roster_restart_count(f.roster), 0);
-        for (int who = SERVER; who < 3; who++) {
-            struct roster_event done = {
-                .kind = ROSTER_REPORT, .session = (uint64_t)who + 1, .member = f.slots[who]};
-            done.report.id = before;
-            done.report.kind = MEMBERSHIP_REPORT_DONE;
-            done.report.sequence = 1;
-            step(&f, done);
-        }
+        for (int who = SERVER; who < 3; who++)
+            report(&f, who, MEMBERSHIP_REPORT_DONE);
         assert_int_equal(roster_state(f.roster), JOB_FINISHING);
         assert_int_equal(f.last.exit_code, EXIT_CODE_OK);
         destroy(&f);
@@ -206,6 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_members_that_are_left_form_the_next_round_at_once),
         cmocka_unit_test(a_member_that_is_lost_too_is_waited_for_a_second),
+        cmocka_unit_test(no_world_is_formed_before_the_workers_of_the_server_have_ended),
         cmocka_unit_test(without_a_restart_all_get_the_verdict),
         cmocka_unit_test(a_static_job_keeps_its_ranks_and_has_its_store_on_the_server),
         cmocka_unit_test(a_world_that_needs_no_server_goes_on),
