@@ -263,6 +263,7 @@ static int open_membership(struct agent *agent, enum membership_mode mode, const
         .host = address,
         .host_name = config->master_addr,
         .port = agent_master_port(agent),
+        .listener = agent_server_claim(agent),
         .keys = agent_server_keys(agent),
         .store_addr = agent_server_store_address(agent),
         .store_port = agent_server_store_port(agent),

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "launcher/loop/background_job.h"
+#include "launcher/loop/listener_search.h"
 #include "launcher/loop/resolver.h"
 #include "proto/base/address.h"
 #include "proto/base/error.h"
@@ -33,6 +34,7 @@ struct agent_server {
     void (*known)(struct agent *agent, const struct port_holder *holder);
     struct background_watch searching; /* while another node of this name is searched */
     struct listener_search *search;    /* result of searching */
+    int claim; /* listens at the job's port since no other node of this name serves; -1: nothing does yet */
     void (*rival_known)(struct agent *agent, const char *address);
     struct job_store *store;  /* NULL: this node does not serve */
     struct loop_source knock; /* the first peer of store, which has no thread before; fd -1: it has */
@@ -236,10 +238,24 @@ static void search_over(void *context)
     char address[ADDRESS_TEXT] = "";
     if (server->search->found >= 0)
         memcpy(address, server->search->addresses[server->search->found], sizeof address);
+    if (server->search->claim >= 0)
+        server->claim = take_fd(&server->search->claim);
     background_watch_end(&server->searching);
     log_info(&agent->log, "the name %s is that of several nodes: %s serves the job",
              agent->config->master_addr, *address ? address : "this one");
     server->rival_known(agent, *address ? address : NULL);
+}
+
+/* Adds the addresses of other nodes that go before own, or those that come after it. */
+static void list_rivals(const struct agent *agent, const struct resolver *resolver, const char *own,
+                        bool before, struct listener_search *search)
+{
+    const struct server_question question = question_of(agent);
+    const char *address;
+    for (int i = 0; (address = resolver_address(resolver, i)); i++)
+        if (!server_choice_is_ours(&question, address) &&
+            before == (own && address_compare(address, own) < 0))
+            (void)snprintf(search->addresses[search->count++], ADDRESS_TEXT, "%s", address);
 }
 
 int agent_server_seek_rival(struct agent *agent, const struct resolver *resolver,
@@ -248,30 +264,37 @@ int agent_server_seek_rival(struct agent *agent, const struct resolver *resolver
     static const int64_t patience_ns = 5 * NS_PER_S; /* for each place */
     const struct server_question question = question_of(agent);
     struct listener_search *search = mem_calloc(1, sizeof *search);
-    const char *address, *own = NULL;
-    int place = 0;
+    const char *address, *own = NULL, *bind = agent_server_address(agent);
     if (!search)
         return error_set(err, MUSTER_E_NOMEM, "no memory to look for a server");
     for (int i = 0; (address = resolver_address(resolver, i)); i++)
-        if (!server_choice_is_ours(&question, address))
-            (void)snprintf(search->addresses[search->count++], ADDRESS_TEXT, "%s", address);
-        else if (!own || address_compare(address, own) < 0)
+        if (server_choice_is_ours(&question, address) && (!own || address_compare(address, own) < 0))
             own = address;
-    for (int i = 0; own && i < search->count; i++)
-        place += address_compare(search->addresses[i], own) < 0;
+    list_rivals(agent, resolver, own, true, search);
+    search->before = search->count;
+    list_rivals(agent, resolver, own, false, search);
     if (!search->count || question.is_host > 0) {
         mem_free(search);
         return 0;
     }
     search->port = agent_master_port(agent);
-    search->until = instant_add(clock_now(NULL), place * patience_ns);
+    search->until = instant_add(clock_now(NULL), search->before * patience_ns);
+    search->claims = true;
+    search->claim = -1;
+    (void)snprintf(search->bind, sizeof search->bind, "%s", bind ? bind : "");
     agent->server->search = search;
     agent->server->rival_known = known;
-    struct background_job *job = background_job_start("looking for a server at the addresses of a name",
-                                                      listener_search_run, search, mem_free, err);
+    struct background_job *job =
+        background_job_start("looking for a server at the addresses of a name", listener_search_run, search,
+                             listener_search_destroy, err);
     return background_watch_begin(&agent->server->searching, &agent->loop, job, search_over, agent, err) < 0
                ? -1
                : 1;
+}
+
+int *agent_server_claim(const struct agent *agent)
+{
+    return &agent->server->claim;
 }
 
 void agent_server_describe(const struct agent *agent, char *out, size_t size)
@@ -496,7 +519,7 @@ static int server_create(struct agent *agent, struct muster_error *err)
     agent->server = mem_calloc(1, sizeof *agent->server);
     if (!agent->server)
         return error_set(err, MUSTER_E_NOMEM, "no memory to serve the job");
-    agent->server->knock.fd = agent->server->store_key_fd = -1;
+    agent->server->knock.fd = agent->server->store_key_fd = agent->server->claim = -1;
     return read_secret(agent, err);
 }
 
@@ -509,6 +532,7 @@ static void server_destroy(struct agent *agent)
     agent_server_close_store(agent);
     secret_wipe(&agent->server->keys, sizeof agent->server->keys);
     guard_close(&agent->server->store_key_fd);
+    guard_close(&agent->server->claim);
     mem_free(agent->server);
     agent->server = NULL;
 }

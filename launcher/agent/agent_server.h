@@ -45,11 +45,14 @@ bool agent_server_choose_resolved(const struct agent *agent, const struct resolv
 /* Where other nodes have addresses of the resolved name, too: each of them would serve, and one may. A server
  * that listens at another address is joined; else the node with the lowest address serves at once, and every
  * other one after a patience that grows with its place among the addresses, since an address may be that of a
- * node which is not there. known is called in the loop with the server's address; NULL: this node. Returns 1
- * if it will be, 0 if there is no other node, or -1. */
+ * node which is not there. Of two that would serve at once one gives way (listener_search.h). known is called
+ * in the loop with the server's address; NULL: this node. Returns 1 if it will be, 0 if there is no other
+ * node, or -1. */
 int agent_server_seek_rival(struct agent *agent, const struct resolver *resolver,
                             void (*known)(struct agent *agent, const char *address),
                             struct muster_error *err);
+/* The socket that listens at the job's port since that search, or -1; the membership takes it over. */
+int *agent_server_claim(const struct agent *agent);
 /* While it looks, what for; "" otherwise. */
 void agent_server_describe(const struct agent *agent, char *out, size_t size);
 /* Warns if the job is unauthenticated on an address (NULL: every one) that is not a loopback one. */

@@ -38,20 +38,4 @@ const char *resolver_address(const struct resolver *resolver, int index);
 /* Does not wait for a thread that hangs in a look-up: it releases itself. Accepts NULL. */
 void resolver_destroy(struct resolver *resolver);
 
-/* --- who listens ---
- *
- * Looks for a program that listens at an address of several; a background job (background_job.h), since an
- * address that drops packets answers late. Nothing is sent on a connection. */
-
-struct listener_search {
-    char addresses[RESOLVER_ADDRESSES_KEPT][ADDRESS_TEXT];
-    int count;
-    uint16_t port;
-    struct instant until; /* looks at least once, and then until this time */
-    int found;            /* out: index of an address; -1: none */
-};
-
-/* payload: a struct listener_search. */
-void listener_search_run(void *payload);
-
 #endif

@@ -231,6 +231,7 @@ static int open_parts(struct membership *m, struct muster_error *err)
         return error_errno(err, "cannot make an eventfd");
     const struct zmq_socket_options where = {.host = m->options.host,
                                              .port = m->options.port,
+                                             .listener = m->options.listener,
                                              .keys = m->options.keys,
                                              .nodes = m->options.max_nodes,
                                              .log = m->options.log};

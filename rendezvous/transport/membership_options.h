@@ -46,6 +46,8 @@ struct membership_options {
                          where NULL is every address; NULL in process */
     const char *host_name; /* the server's host as it was given, for messages; NULL: none */
     uint16_t port;
+    int *listener; /* server mode: unless it is -1 it listens at host and port already, and is taken over,
+                      after which it is -1. Lives as long as the membership; NULL: the membership listens */
     const struct job_keys *keys; /* keys of the job's secret, required to join or serve; NULL: no
                                     authentication. Copied, and wiped with the membership */
     const char *store_addr;      /* the workers' MASTER_ADDR if this agent becomes group rank 0 */

@@ -206,6 +206,8 @@ static int listen_for(const struct zmq_socket_options *o, struct muster_error *e
     const char *where = o->host ? o->host : "every address";
     if (o->host && !address_is_numeric(o->host))
         return error_set(err, MUSTER_E_INVALID, "\"%s\" is not a numeric address", o->host);
+    if (o->listener && *o->listener >= 0)
+        return take_fd(o->listener);
     int fd = tcp_listen_quietly(o->host, o->port);
     if (fd < 0 && o->host && (errno == EADDRNOTAVAIL || errno == ENODEV)) {
         log_warning(o->log,

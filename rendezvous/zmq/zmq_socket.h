@@ -26,6 +26,8 @@ struct zmq_socket_options {
      * of this machine, of both families */
     const char *host;
     uint16_t port;
+    int *listener; /* of a ROUTER: a socket that listens there already, unless it is -1, is taken over; NULL:
+                      none */
     const struct job_keys *keys; /* NULL: no secret, and nothing is encrypted */
     int nodes; /* how many may connect at once: the time limit of a handshake allows for it */
     const struct log_sink *log;

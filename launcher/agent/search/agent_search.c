@@ -10,6 +10,7 @@
 #include "launcher/agent/agent_membership.h"
 #include "launcher/agent/agent_server.h"
 #include "launcher/loop/background_job.h"
+#include "launcher/loop/listener_search.h"
 #include "launcher/loop/resolver.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
@@ -53,10 +54,12 @@ static void probe(struct agent *agent, const char *address, uint16_t port)
         return; /* its turn comes again */
     (void)snprintf(question->addresses[0], ADDRESS_TEXT, "%s", address);
     question->count = 1;
+    question->claim = -1;
     question->port = port;
     question->until = clock_now(NULL);
-    struct background_job *job = background_job_start("looking for the job at another endpoint",
-                                                      listener_search_run, question, mem_free, &err);
+    struct background_job *job =
+        background_job_start("looking for the job at another endpoint", listener_search_run, question,
+                             listener_search_destroy, &err);
     if (background_watch_begin(&search->probing, &agent->loop, job, probe_over, agent, &err) < 0)
         log_warning(&agent->log, "%s", err.text);
     else
