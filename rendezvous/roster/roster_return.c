@@ -1,6 +1,7 @@
 /* roster_return.c - a restarted server, which learns the job's former state from its agents. See roster.h. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/exit_code.h"
 #include "rendezvous/roster/roster_internal.h"
@@ -137,6 +138,14 @@ static bool take_ranks(struct roster *roster, int nodes)
     return true;
 }
 
+/* Of a static job, in which every other agent without the former world stands for one that is lost. The name
+ * of a container may have changed with it: until the members are gathered any new agent may be this one. */
+static bool may_replace_server(const struct roster *roster, const struct roster_member *member)
+{
+    return roster->continues && member->state == MEMBER_JOINED && !is_before(roster, member->last) &&
+           (roster->gathering.ns != INSTANT_NEVER.ns || !strcmp(member->name, roster->lost_server.name));
+}
+
 /* Only a world without missing members can continue. */
 bool roster_return_settle(struct roster_work *w)
 {
@@ -147,7 +156,8 @@ bool roster_return_settle(struct roster_work *w)
         if (!roster_slot_taken(member) || (member->local && !roster->continues))
             continue;
         /* there may be spares in an elastic job */
-        others += !roster->elastic || member->state == MEMBER_KEEPS || is_before(roster, member->last);
+        others += member->state == MEMBER_KEEPS || is_before(roster, member->last) ||
+                  (!roster->elastic && !may_replace_server(roster, member));
         keeping += member->state == MEMBER_KEEPS && is_before(roster, member->held);
     }
     bool late = roster->elastic && instant_reached(w->now, roster->fence);

@@ -19,7 +19,7 @@ import fault_matrix_test
 from fault_matrix_test import Played, play
 from harness.fault_rows import ROWS, at_exit_barrier
 from harness.job import MUSTER
-from harness.preload import preload
+from harness.preload import lingers
 
 TRAIN = cluster.BUILD / "bin" / "muster-train"
 TAP = cluster.BUILD / "tests" / "step_tap"
@@ -53,8 +53,7 @@ class Trained(Played):
         share = math.gcd(*(BATCH // size for size in sizes))  # divides the batch of every size that the world may have
         self.model, self.config = self.folder / "model", self.folder / "config.yaml"
         self.config.write_text(CONFIG.format(micro_batch=share, batch=BATCH, output=self.model, text=self.folder / "text"))
-        lingers = [] if SANITIZED else ["env", f"LD_PRELOAD={preload('linger.so')}"]
-        job.program = (TAP, *lingers, TRAIN, self.config)
+        job.program = (TAP, *lingers(), TRAIN, self.config)
         return job
 
     def check_end(self, job):

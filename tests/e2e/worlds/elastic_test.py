@@ -15,6 +15,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from harness import BUILD, LIMIT, AgentTest, free_port, lineage, wait_until
+from harness.preload import lingers
 
 TRAIN, TAP = (str(BUILD / "bin" / "muster-train"), str(BUILD / "tests" / "step_tap"))
 BATCH = 16
@@ -101,7 +102,7 @@ class Nodes(TrainElastic):
             f"--nnodes=2:{most}", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}",
             f"--local-addr=127.0.0.{k + 1}", "--last-call-timeout=3", "--regroup-interval=0.2", f"--max-restarts={restarts}",
             f"--hang-timeout={hang}", "--restart-backoff=0",
-            "--termination-log=", "--", TAP, TRAIN, config or self.config, *settings,
+            "--termination-log=", "--", TAP, *lingers(), TRAIN, config or self.config, *settings,
             env={"MUSTER_HOSTNAME": f"node-{k}", "STEP_FOLDER": str(self.folder), "STEP_MS": "50"},
         )  # fmt: skip
 

@@ -230,6 +230,43 @@ static void a_world_that_needs_no_server_goes_on(void **state)
     }
 }
 
+/* Started again, and sooner here than a member that works. */
+static void the_next_agent_of_the_server_is_waited_with(void **state)
+{
+    struct fixture f;
+    (void)state;
+    for (int elastic = 0; elastic < 2; elastic++) {
+        create(&f, elastic, 3, 0);
+        join(&f, SERVER, WORKS);
+        join(&f, LOST, IS_NEW);
+        tick_at(&f, 1500);
+        assert_int_equal(f.stops + f.proposals + f.verdicts, 0);
+        join(&f, 2, WORKS);
+        assert_int_equal(f.stops + f.proposals + f.verdicts, 0);
+        assert_int_equal(roster_state(f.roster), JOB_RUNNING);
+        for (int who = SERVER; who < 3; who++)
+            report(&f, who, MEMBERSHIP_REPORT_DONE);
+        assert_int_equal(roster_state(f.roster), JOB_FINISHING);
+        destroy(&f);
+    }
+}
+
+/* Rank 2's agent is a new one: its workers of the former world are gone. */
+static void a_static_world_that_lost_a_member_too_is_stopped(void **state)
+{
+    struct fixture f;
+    (void)state;
+    create(&f, false, 3, 3);
+    join(&f, SERVER, WORKS);
+    join(&f, 2, IS_NEW);
+    tick_at(&f, 999);
+    assert_int_equal(f.stops, 0);
+    tick_at(&f, 1000);
+    assert_int_equal(f.stops, 1);
+    assert_int_equal(roster_restart_count(f.roster), 1);
+    destroy(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +276,8 @@ int main(void)
         cmocka_unit_test(without_a_restart_all_get_the_verdict),
         cmocka_unit_test(a_static_job_keeps_its_ranks_and_has_its_store_on_the_server),
         cmocka_unit_test(a_world_that_needs_no_server_goes_on),
+        cmocka_unit_test(the_next_agent_of_the_server_is_waited_with),
+        cmocka_unit_test(a_static_world_that_lost_a_member_too_is_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
