@@ -138,7 +138,7 @@ static bool take_ranks(struct roster *roster, int nodes)
     return true;
 }
 
-/* Of a static job, in which every other agent without the former world stands for one that is lost. The name
+/* In a static job every other agent without the former world takes the place of a lost member. The name
  * of a container may have changed with it: until the members are gathered any new agent may be this one. */
 static bool may_replace_server(const struct roster *roster, const struct roster_member *member)
 {
