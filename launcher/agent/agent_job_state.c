@@ -34,6 +34,7 @@ struct agent_job_state {
     struct job_state state;
     bool resumes; /* there was one before */
     bool serves;  /* this agent keeps it */
+    bool served;  /* it did: the last state in its folder may be its own */
     struct background_watch saving;
     struct state_file *state_file;
     bool save_again; /* it changed while it was saved */
@@ -172,20 +173,27 @@ int agent_job_state_resume(struct agent *agent, struct muster_error *err)
 {
     const char *job = agent->config->rdzv_id;
     const long long limit = (long long)agent->config->max_restarts;
-    agent->job_state->serves = true;
-    if (!agent->job_state->resumes)
+    struct job_state *state = &agent->job_state->state;
+    agent->job_state->serves = agent->job_state->served = true;
+    if (!agent->job_state->resumes) {
+        job_state_keeper(state, agent->host);
         return 0;
-    bool vanished = agent->job_state->state.phase == JOB_RUNS;
-    if (job_state_resume(&agent->job_state->state, agent->config->max_restarts) == JOB_IS_SPENT) {
+    }
+    const bool ran = state->phase == JOB_RUNS;
+    const int64_t before = state->restart_count;
+    if (job_state_resume(state, agent->host, agent->config->max_restarts) == JOB_IS_SPENT) {
         agent_job_state_keep_end(agent, NULL);
         return error_set(
             err, MUSTER_E_STATE,
             "job %s: the previous agent died unexpectedly, and %lld of %lld restarts were used before", job,
-            (long long)agent->job_state->state.restart_count - 1, limit);
+            (long long)state->restart_count - 1, limit);
     }
     log_info(&agent->log, "resuming job %s%s: %lld of %lld restarts used", job,
-             vanished ? ": the previous agent died unexpectedly, which counts as a restart" : "",
-             (long long)agent->job_state->state.restart_count, limit);
+             !ran ? ""
+             : state->restart_count == before
+                 ? ": another agent served it last"
+                 : ": the previous agent died unexpectedly, which counts as a restart",
+             (long long)state->restart_count, limit);
     return 0;
 }
 
@@ -253,17 +261,34 @@ static void wait_saved(struct agent *agent)
 void agent_job_state_keep_end(struct agent *agent, const struct membership_event *verdict)
 {
     bool spent = agent->job_state->state.phase == JOB_DONE;
-    if (!agent->config->state_dir || !agent->job_state->serves || agent->job_state->state.phase == JOB_LEFT)
+    const bool keeps = agent->job_state->serves || (agent->job_state->served && is_final(verdict));
+    if (!agent->config->state_dir || !keeps || agent->job_state->state.phase == JOB_LEFT)
         return;
     wait_saved(agent);
     if (agent->job_state->state.phase == JOB_PHASE_COUNT)
         return;
+    if (!agent->job_state->serves)
+        agent->job_state->state.restart_count = agent->round.world.restart_count;
     if (!spent) {
         agent->job_state->state.phase = is_final(verdict) ? JOB_DONE : JOB_LEFT;
         agent->job_state->state.exit_code = is_final(verdict) ? verdict->exit_code : 0;
     }
     save_state(agent);
     wait_saved(agent);
+}
+
+void agent_job_state_serve(struct agent *agent, bool serves)
+{
+    struct agent_job_state *own = agent->job_state;
+    own->serves = serves;
+    if (!serves || !agent->round.world.id.epoch)
+        return; /* a job that begins is kept from its first world on */
+    own->served = true;
+    own->state.phase = JOB_RUNS;
+    own->state.restart_count = agent->round.world.restart_count;
+    job_state_keeper(&own->state, agent->host);
+    if (agent->config->state_dir)
+        save_state(agent);
 }
 
 /* --- the part --- */

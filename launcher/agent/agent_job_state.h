@@ -14,6 +14,8 @@ int64_t agent_job_state_restarts(const struct agent *agent);
 /* This agent will serve the job: the used restarts count. -1 (MUSTER_E_STATE) if there are more than
  * allowed. */
 int agent_job_state_resume(struct agent *agent, struct muster_error *err);
+/* Whether this agent serves the job now: if it has taken it over, it keeps the state from now on. */
+void agent_job_state_serve(struct agent *agent, bool serves);
 /* Saves how the job ended (verdict; NULL: there is none), or that it may continue. Blocks, with a bound. */
 void agent_job_state_keep_end(struct agent *agent, const struct membership_event *verdict);
 

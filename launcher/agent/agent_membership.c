@@ -192,6 +192,7 @@ static int agent_serves(void *context, bool serves, uint16_t *store_port, struct
 {
     struct agent *agent = context;
     agent->membership->serves_here = serves;
+    agent_job_state_serve(agent, serves);
     if (!serves)
         return 0;
     if (!agent_server_store(agent) && agent_server_open_store(agent, err) < 0)

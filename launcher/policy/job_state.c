@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,8 +28,10 @@ char *job_state_path(const char *directory, const char *job_id)
 int job_state_format(const struct job_state *state, const char *job_id, struct buffer *out)
 {
     assert(!out->length);
-    buffer_printf(out, "%sjob %s\nrestarts %" PRId64 "\nphase %s\nexit code %d\n", heading, job_id,
-                  state->restart_count, phase_names[state->phase], state->exit_code);
+    buffer_printf(out, "%sjob %s\nrestarts %" PRId64 "\n", heading, job_id, state->restart_count);
+    if (*state->server)
+        buffer_printf(out, "server %s\n", state->server);
+    buffer_printf(out, "phase %s\nexit code %d\n", phase_names[state->phase], state->exit_code);
     if (out->failed)
         return -1;
     uint64_t sum = text_hash(TEXT_HASH_START, out->data, out->length);
@@ -85,21 +88,31 @@ int job_state_parse(const char *text, size_t length, const char *job_id, struct 
     const char *id = take_line(&at, "job ");
     if (!id || strcmp(id, job_id) != 0)
         return error_set(err, MUSTER_E_INVALID, "it is the state of job \"%.200s\"", id ? id : "");
-    if (!take_number(&at, "restarts ", INT64_MAX - 1, &state->restart_count) ||
-        !take_phase(&at, &state->phase) || !take_number(&at, "exit code ", 255, &exit_code))
+    if (!take_number(&at, "restarts ", INT64_MAX - 1, &state->restart_count))
+        return error_set(err, MUSTER_E_INVALID, "its line of restarts is missing or wrong");
+    const char *server = take_line(&at, "server ");
+    (void)snprintf(state->server, sizeof state->server, "%s", server ? server : "");
+    if (!take_phase(&at, &state->phase) || !take_number(&at, "exit code ", 255, &exit_code))
         return error_set(err, MUSTER_E_INVALID, "a line is missing or wrong");
     state->exit_code = (int)exit_code;
     return 0;
 }
 
-enum job_resume job_state_resume(struct job_state *state, int64_t max_restarts)
+void job_state_keeper(struct job_state *state, const char *agent)
 {
+    (void)snprintf(state->server, sizeof state->server, "%s", strchr(agent, '\n') ? "" : agent);
+}
+
+enum job_resume job_state_resume(struct job_state *state, const char *agent, int64_t max_restarts)
+{
+    const bool elsewhere = *state->server && strcmp(state->server, agent) != 0;
     if (state->phase == JOB_DONE)
         return JOB_IS_OVER;
-    if (state->phase == JOB_RUNS)
+    if (state->phase == JOB_RUNS && !elsewhere)
         state->restart_count++;
+    job_state_keeper(state, agent);
     state->phase = JOB_RUNS;
-    if (state->restart_count <= max_restarts)
+    if (elsewhere || state->restart_count <= max_restarts)
         return JOB_RESUME;
     state->phase = JOB_DONE;
     state->exit_code = EXIT_CODE_FAILURE; /* not retryable: the limit of restarts is what counts */

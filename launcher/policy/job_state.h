@@ -5,6 +5,7 @@
  *     muster job state 1
  *     job <id>
  *     restarts <n>
+ *     server <the agent that keeps the state; the line may be missing>
  *     phase running | left | done
  *     exit code <n>
  *     checksum <16 hexadecimal digits over the lines above>
@@ -20,7 +21,7 @@
 
 /* symbol, name in the file, meaning */
 #define JOB_PHASES(X)                                                                                        \
-    X(JOB_RUNS, "running", "workers run; found by a new agent: the previous agent died unexpectedly")        \
+    X(JOB_RUNS, "running", "workers run; found by the next start of its agent: that died unexpectedly")      \
     X(JOB_LEFT, "left", "the agent was stopped, or a world could not form: the job may continue")            \
     X(JOB_DONE, "done", "the job has a verdict; exit code is its")
 
@@ -31,10 +32,13 @@ enum job_phase {
         JOB_PHASE_COUNT
 };
 
+enum { JOB_STATE_SERVER = 256 };
+
 struct job_state {
     int64_t restart_count;
     enum job_phase phase;
-    int exit_code; /* a finished job's */
+    int exit_code;                 /* a finished job's */
+    char server[JOB_STATE_SERVER]; /* the agent that keeps it; "": unknown */
 };
 
 enum { JOB_STATE_SIZE_LIMIT = 4096 };
@@ -46,13 +50,17 @@ int job_state_format(const struct job_state *state, const char *job_id, struct b
 int job_state_parse(const char *text, size_t length, const char *job_id, struct job_state *state,
                     struct muster_error *err);
 
-/* A new agent's reaction to the state that it found; *state becomes its own. */
+/* The agent keeps the state from now on. */
+void job_state_keeper(struct job_state *state, const char *agent);
+
+/* A new agent's reaction to the state that it found; *state becomes its own. The state of a job that another
+ * agent serves is not that of a death: the job may run there. */
 enum job_resume {
     JOB_RESUME,   /* continue, with restart_count restarts used */
     JOB_IS_OVER,  /* exit at once with exit_code */
     JOB_IS_SPENT, /* the previous agent's death exceeds the limit of restarts: exit with exit_code; the job is
                      done now */
 };
-enum job_resume job_state_resume(struct job_state *state, int64_t max_restarts);
+enum job_resume job_state_resume(struct job_state *state, const char *agent, int64_t max_restarts);
 
 #endif

@@ -142,7 +142,10 @@ void failure_describe(const struct worker_failure *failure, char *out, size_t si
     char scratch[16];
     out[0] = '\0';
     if (failure->lost_node) {
-        (void)text_append(out, size, "node rank %d (%s) is lost", failure->group_rank, failure->host);
+        if (failure->group_rank < 0)
+            (void)text_append(out, size, "node %s is lost", failure->host);
+        else
+            (void)text_append(out, size, "node rank %d (%s) is lost", failure->group_rank, failure->host);
         if (*failure->message)
             (void)text_append(out, size, ", %s", failure->message);
         return;

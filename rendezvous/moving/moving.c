@@ -255,9 +255,31 @@ static int moving_parting(const struct membership *m)
     return c->serves ? c->door.operations->parting(&c->door) : 0;
 }
 
+/* The job is over, and its elected server stays for a moment (server_has_ended): the endpoint may have an
+ * agent just now, which begins the job anew unless it is told. */
+static void tell_of_the_end(struct membership *m, int64_t linger_ns)
+{
+    static const int64_t step_ns = 20 * NS_PER_MS;
+    struct transport *c = m->transport;
+    struct takeover_actions actions;
+    if (!m->over || !c->serves || c->at_endpoint)
+        return;
+    c->door.operations->part(&c->door, linger_ns);
+    while (!server_has_ended(&c->door)) {
+        const struct instant now = clock_now(m->options.clock);
+        moving_receive(c, now);
+        if (c->rules.state == TAKEOVER_SERVE && instant_reached(now, takeover_deadline(&c->rules))) {
+            takeover_tick(&c->rules, now, &actions);
+            moving_act(c, &actions);
+        }
+        clock_sleep_until(instant_add(clock_now(NULL), step_ns));
+    }
+}
+
 static void moving_close(struct membership *m, int64_t linger_ns)
 {
     struct transport *c = m->transport;
+    tell_of_the_end(m, linger_ns);
     if (c->member.transport)
         c->member.operations->close(&c->member, linger_ns);
     moving_peers_close(c);

@@ -156,7 +156,8 @@ const struct worker_failure *roster_cause(const struct roster *roster);
 bool roster_is_spent(const struct roster *roster);
 
 /* Adds a cause of the present round's end, or more details of a known cause (failure->completes). */
-void roster_record(struct roster_work *w, const struct worker_failure *failure, int slot, struct instant at);
+void roster_record(struct roster_work *w, const struct worker_failure *failure, int group_rank,
+                   struct instant at);
 /* The node held workers of the world whose fate will never be reported. why: how its agent left, if known,
  * else NULL. */
 void roster_record_lost(struct roster_work *w, const struct roster_member *member, const char *why);

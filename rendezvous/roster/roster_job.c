@@ -77,12 +77,12 @@ static int take_out(struct roster *roster, int place)
     return record;
 }
 
-void roster_record(struct roster_work *w, const struct worker_failure *failure, int slot, struct instant at)
+void roster_record(struct roster_work *w, const struct worker_failure *failure, int group_rank,
+                   struct instant at)
 {
     struct roster *roster = w->roster;
     if (!roster->failed)
         roster->failed_at = w->now;
-    const int group_rank = roster->members[slot].group_rank;
     struct roster_cause cause = {failure_key_of(failure, at), roster->seen_count};
     int known = find_completed(roster, failure, group_rank);
     /* Details of a cause that a former server received are new here. If there are more causes than there is
@@ -118,7 +118,7 @@ void roster_record_lost(struct roster_work *w, const struct roster_member *membe
     };
     (void)snprintf(failure.host, sizeof failure.host, "%s", member->name);
     (void)snprintf(failure.message, sizeof failure.message, "%s", why ? why : "");
-    roster_record(w, &failure, roster_slot_of(w->roster, member), member->last_received);
+    roster_record(w, &failure, member->group_rank, member->last_received);
 }
 
 bool roster_lose(struct roster_work *w, struct roster_member *member, const char *why)

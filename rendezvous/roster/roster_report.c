@@ -39,7 +39,7 @@ static void collect(struct roster_work *w, const struct roster_member *member)
     if (w->roster->state == JOB_STOPPING && w->roster->planned)
         return; /* it ended after its STOP */
     int64_t age = failure->age_ns > 0 ? failure->age_ns : 0;
-    roster_record(w, failure, roster_slot_of(w->roster, member), (struct instant){w->now.ns - age});
+    roster_record(w, failure, member->group_rank, (struct instant){w->now.ns - age});
 }
 
 static void on_stopped(struct roster *roster, struct roster_member *member)

@@ -1,10 +1,56 @@
 /* roster_return.c - a restarted server, which learns the job's former state from its agents. See roster.h. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "proto/exit_code.h"
+#include "rendezvous/failure/failure.h"
 #include "rendezvous/roster/roster_internal.h"
+
+/* The rank that the lost server had: 0 in an elastic world. In a static world it is the rank of the agent
+ * that is in its place, or the only one that is missing; -1: unknown. */
+static int lost_rank(const struct roster *roster, const char *name)
+{
+    int missing = -1;
+    if (roster->elastic)
+        return 0;
+    if (!roster->continues)
+        return roster->local_slot;
+    for (int i = 0; i < roster->slot_count; i++) {
+        const bool taken = roster_slot_taken(&roster->members[i]);
+        if (taken && !strcmp(roster->members[i].name, name))
+            return i;
+        if (!taken)
+            missing = missing == -1 ? i : -2;
+    }
+    return missing < 0 ? -1 : missing;
+}
+
+/* The loss of the server before this one, as a cause. A server that was started again is in its place. */
+static struct worker_failure lost_server(const struct roster *roster)
+{
+    const char *name = roster->continues         ? roster->lost_server.name
+                       : roster->local_slot >= 0 ? roster->members[roster->local_slot].name
+                                                 : "the serving node";
+    struct worker_failure failure = {
+        .rank = -1, .local_rank = -1, .exit_code = EXIT_CODE_NODE, .lost_node = true};
+    failure.group_rank = lost_rank(roster, name);
+    if (failure.group_rank == 0)
+        failure.rank = 0;
+    (void)snprintf(failure.host, sizeof failure.host, "%s", name);
+    (void)snprintf(failure.message, sizeof failure.message, "it served the job in round %u",
+                   roster->before.round);
+    return failure;
+}
+
+static void end_for_lost_server(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    const struct worker_failure failure = lost_server(roster);
+    if (roster->restart_count > roster->max_restarts)
+        roster->restart_count = roster->max_restarts; /* the one that it needs is not there */
+    roster_record(w, &failure, failure.group_rank, roster->created);
+    roster_give_failure_verdict(w);
+}
 
 /* The serving agent was lost with its workers: that costs a restart, once. */
 static void count_loss(struct roster_work *w, int64_t used)
@@ -15,14 +61,11 @@ static void count_loss(struct roster_work *w, int64_t used)
     roster->before_counted = true;
     if (roster->restart_count <= used)
         roster->restart_count = used + 1;
-    (void)snprintf(roster->restart_reason, sizeof roster->restart_reason,
-                   "the agent that served the job was lost in round %u", roster->before.round);
+    const struct worker_failure failure = lost_server(roster);
+    failure_describe(&failure, roster->restart_reason, sizeof roster->restart_reason);
     roster->restart_class = 1 + FAILURE_LOST_NODE;
     if (roster->restart_count > roster->max_restarts && !roster->continues)
-        roster_give_verdict(w, EXIT_CODE_NODE, false,
-                            "the agent that served the job was lost in round %u; restarts used: %" PRId64
-                            " of %" PRId64,
-                            roster->before.round, used, roster->max_restarts);
+        end_for_lost_server(w);
 }
 
 bool roster_return_ends(struct roster_work *w)
@@ -32,10 +75,7 @@ bool roster_return_ends(struct roster_work *w)
         return false;
     if (roster->gathering.ns != INSTANT_NEVER.ns && !roster_is_accounted_for(roster))
         return true;
-    roster_give_verdict(w, EXIT_CODE_NODE, false,
-                        "the agent that served the job was lost in round %u; restarts used: %" PRId64
-                        " of %" PRId64,
-                        roster->before.round, roster->max_restarts, roster->max_restarts);
+    end_for_lost_server(w);
     return true;
 }
 

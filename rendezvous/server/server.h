@@ -46,6 +46,8 @@ struct server_frame *server_take_frame(struct membership *m);
 /* Answers a frame on its route, if that is still there. */
 int server_answer(struct membership *m, const struct server_frame *frame, const struct wire_message *message,
                   struct muster_error *err);
+/* After its part: whether the thread has ended. */
+bool server_has_ended(const struct membership *m);
 /* A voter that has sent something since the last call. Whether there was one. */
 bool server_take_heard(struct membership *m, struct agent_incarnation *out);
 

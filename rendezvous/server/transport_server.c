@@ -168,6 +168,15 @@ static int server_parting(const struct membership *m)
     return others;
 }
 
+bool server_has_ended(const struct membership *m)
+{
+    struct transport *c = m->transport;
+    pthread_mutex_lock(&c->lock);
+    const bool ended = c->ended;
+    pthread_mutex_unlock(&c->lock);
+    return ended;
+}
+
 static void server_close(struct membership *m, int64_t linger_ns)
 {
     struct transport *c = m->transport;

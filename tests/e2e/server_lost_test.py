@@ -178,12 +178,16 @@ class LastOfThree(ServerLost):
     nodes, restarts = 3, 0
 
     def test_no_restart_is_left(self):
-        agents = self.agents()
+        agents = [self.agent(k, f"--log-dir={self.folder}/logs{k}") for k in range(self.nodes)]
         self.seen(0, 0)
         self.cluster.nodes[0].kill_pod()
         self.finish(agents[1:], 138)
         for agent in agents[1:]:
-            self.assertIn("the agent that served the job was lost in round 0; restarts used: 0 of 0", agent.said())
+            self.assertIn("verdict: node rank 0 (node0) is lost, it served the job in round 0", agent.said())
+        for k in (1, 2):
+            (report,) = (json.loads(path.read_text()) for path in self.folder.glob(f"logs{k}/*/failure.json"))
+            cause = report["first_cause"]
+            self.assertEqual([report["exit_code"], cause["class"], cause["node_rank"], cause["host"]], [138, "lost node", 0, "node0"])
 
 
 class Last(ServerLost):

@@ -327,7 +327,7 @@ SHORT_JOIN = ("--join-timeout=8",)
 LONG_CALL = ("--last-call-timeout=60",)  # a server that was started again waits for all who look for it
 STRANGE_PEER = "it does not speak muster's protocol: torchrun"
 LOST_VICTIM = r"the first cause: node rank \d+ \(node\d+\) is lost"  # whatever followers reported before
-LOST_SERVER = r"the first cause: the agent that served the job was lost in round 0"
+LOST_SERVER = r"the first cause: node rank \d+ \(node\d+\) is lost, it served the job in round 0"
 OTHER_JOB = {
     "static": 'refused by the server: job id: this agent has "another"',
     "elastic": "the server has this job secret and another job id",

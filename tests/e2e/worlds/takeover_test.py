@@ -175,12 +175,17 @@ class ElasticJob(Takeover):
 
 class Elastic(ElasticJob):
     def test_it_is_killed(self):
+        self.arguments = [*self.arguments, f"--state-dir={self.folder}/state"]
         _, took = self.lost(self.cluster.nodes[0].kill_pod)
         status = self.status(1)
         self.assertNotEqual(status["server"]["name"], "node0")
         self.assertIn(status["server"]["name"], status["voters"])
         self.never_two_worlds(0)
         self.finish(*range(1, self.count))
+        self.cluster.nodes[0].restart()
+        self.start(0)  # the job has ended on another server than it began on
+        self.assertEqual(self.agents[0].wait(20), 0, self.said())
+        self.assertIn("job job is over, its exit code was 0 (--state-dir)", self.agents[0].said())
         self.assertLess(took, 2.0 * SLACK)
 
     def test_it_is_cut_off(self):

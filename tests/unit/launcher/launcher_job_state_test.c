@@ -12,7 +12,7 @@ static void what_is_written_is_read(void **state)
 {
     (void)state;
     for (int phase = 0; phase < JOB_PHASE_COUNT; phase++) {
-        struct job_state written = {7, (enum job_phase)phase, 137}, got;
+        struct job_state written = {7, (enum job_phase)phase, 137, "node 1"}, got;
         scope_buffer text = {0};
         assert_int_equal(job_state_format(&written, "a job", &text), 0);
         assert_true(text.length < JOB_STATE_SIZE_LIMIT);
@@ -20,6 +20,7 @@ static void what_is_written_is_read(void **state)
         assert_int_equal(got.restart_count, 7);
         assert_int_equal(got.phase, phase);
         assert_int_equal(got.exit_code, 137);
+        assert_string_equal(got.server, "node 1");
     }
     char *path = job_state_path("/v", "a job");
     assert_string_equal(path, "/v/a job.muster-job");
@@ -29,7 +30,7 @@ static void what_is_written_is_read(void **state)
 static void every_flipped_or_missing_byte_is_seen(void **state)
 {
     (void)state;
-    struct job_state written = {2, JOB_RUNS, 0}, got;
+    struct job_state written = {2, JOB_RUNS, 0, ""}, got;
     scope_buffer text = {0};
     assert_int_equal(job_state_format(&written, "j", &text), 0);
     for (size_t i = 0; i < text.length; i++) {
@@ -54,10 +55,10 @@ static void numbers_are_read_to_their_limits(void **state)
         struct job_state written;
         int result;
     } rows[] = {
-        {{0, JOB_RUNS, 0}, 0},          {{INT64_MAX - 1, JOB_RUNS, 255}, 0},
-        {{INT64_MAX, JOB_RUNS, 0}, -1}, /* one more could not be counted */
-        {{-1, JOB_RUNS, 0}, -1},        {{0, JOB_DONE, 256}, -1},
-        {{0, JOB_DONE, -1}, -1},
+        {{0, JOB_RUNS, 0, ""}, 0},          {{INT64_MAX - 1, JOB_RUNS, 255, ""}, 0},
+        {{INT64_MAX, JOB_RUNS, 0, ""}, -1}, /* one more could not be counted */
+        {{-1, JOB_RUNS, 0, ""}, -1},        {{0, JOB_DONE, 256, ""}, -1},
+        {{0, JOB_DONE, -1, ""}, -1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct job_state got;
@@ -73,7 +74,7 @@ static void numbers_are_read_to_their_limits(void **state)
 
 static int write_and_read(void *context)
 {
-    const struct job_state written = {2, JOB_LEFT, 0};
+    const struct job_state written = {2, JOB_LEFT, 0, ""};
     struct job_state got;
     scope_buffer text = {0};
     (void)context;
@@ -92,7 +93,7 @@ static void without_memory_there_is_no_state(void **state)
 static void another_jobs_state_is_named(void **state)
 {
     (void)state;
-    struct job_state written = {2, JOB_RUNS, 0}, got;
+    struct job_state written = {2, JOB_RUNS, 0, ""}, got;
     struct muster_error err;
     scope_buffer text = {0};
     assert_int_equal(job_state_format(&written, "mine", &text), 0);
@@ -111,22 +112,29 @@ static void a_new_life_goes_on_counting(void **state)
         int64_t count;
         int exit_code;
     } rows[] = {
-        {{0, JOB_RUNS, 0}, 3, JOB_RESUME, 1, 0}, /* it vanished: that costs one */
-        {{2, JOB_RUNS, 0}, 3, JOB_RESUME, 3, 0},
-        {{3, JOB_RUNS, 0}, 3, JOB_IS_SPENT, 4, 1},
-        {{0, JOB_RUNS, 0}, 0, JOB_IS_SPENT, 1, 1},
-        {{0, JOB_LEFT, 0}, 0, JOB_RESUME, 0, 0}, /* it was told to end: that costs none */
-        {{3, JOB_LEFT, 0}, 3, JOB_RESUME, 3, 0},
-        {{4, JOB_LEFT, 0}, 3, JOB_IS_SPENT, 4, 1}, /* --max-restarts was lowered */
-        {{1, JOB_DONE, 137}, 3, JOB_IS_OVER, 1, 137},
-        {{1, JOB_DONE, 0}, 3, JOB_IS_OVER, 1, 0},
+        {{0, JOB_RUNS, 0, ""}, 3, JOB_RESUME, 1, 0}, /* it vanished: that costs one */
+        {{2, JOB_RUNS, 0, ""}, 3, JOB_RESUME, 3, 0},
+        {{3, JOB_RUNS, 0, ""}, 3, JOB_IS_SPENT, 4, 1},
+        {{0, JOB_RUNS, 0, ""}, 0, JOB_IS_SPENT, 1, 1},
+        {{0, JOB_LEFT, 0, ""}, 0, JOB_RESUME, 0, 0}, /* it was told to end: that costs none */
+        {{3, JOB_LEFT, 0, ""}, 3, JOB_RESUME, 3, 0},
+        {{4, JOB_LEFT, 0, ""}, 3, JOB_IS_SPENT, 4, 1}, /* --max-restarts was lowered */
+        {{1, JOB_DONE, 137, ""}, 3, JOB_IS_OVER, 1, 137},
+        {{1, JOB_DONE, 0, ""}, 3, JOB_IS_OVER, 1, 0},
+        {{2, JOB_RUNS, 0, "n0"}, 3, JOB_RESUME, 3, 0},
+        {{3, JOB_RUNS, 0, "n0"}, 3, JOB_IS_SPENT, 4, 1},
+        {{2, JOB_RUNS, 0, "n1"}, 3, JOB_RESUME, 2, 0}, /* it runs elsewhere */
+        {{3, JOB_RUNS, 0, "n1"}, 3, JOB_RESUME, 3, 0},
+        {{1, JOB_DONE, 3, "n1"}, 3, JOB_IS_OVER, 1, 3},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct job_state found = rows[i].found;
-        assert_int_equal(job_state_resume(&found, rows[i].limit), rows[i].resume);
+        assert_int_equal(job_state_resume(&found, "n0", rows[i].limit), rows[i].resume);
         assert_int_equal(found.restart_count, rows[i].count);
         assert_int_equal(found.exit_code, rows[i].exit_code);
         assert_int_equal(found.phase, rows[i].resume == JOB_RESUME ? JOB_RUNS : JOB_DONE);
+        if (rows[i].resume == JOB_RESUME)
+            assert_string_equal(found.server, "n0");
     }
 }
 

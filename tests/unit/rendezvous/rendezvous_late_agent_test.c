@@ -1,6 +1,7 @@
 /* rendezvous_late_agent_test.c - an agent that is led to the elected server of a job that ends in that moment
  * gets the job's outcome. Three nodes of one static job over loopback, in one process. */
 #include <poll.h>
+#include <pthread.h>
 
 #include "rendezvous/membership.h"
 #include "tests/support/cmocka_all.h"
@@ -11,6 +12,7 @@ enum { NODES = 3, SERVER = 0, ELECTED = 1, MEMBER = 2, PATIENCE_S = 30 };
 struct fixture {
     uint16_t port, vote_ports[NODES];
     struct membership *nodes[NODES];
+    struct membership *elected;            /* while a thread ends it */
     struct membership_event events[NODES]; /* the last one of each node */
     bool told[NODES];                      /* it has one */
     struct muster_error err;
@@ -86,27 +88,35 @@ static void close_node(struct fixture *f, int i)
     f->nodes[i] = NULL;
 }
 
-static void an_agent_that_comes_as_the_job_ends_gets_its_outcome(void **state)
+/* A job whose server was lost when it had nothing left to do: node ELECTED serves at the end, and is alone.
+ */
+static void end_a_job(struct fixture *f)
 {
-    struct fixture f = {.port = test_free_port()};
-    (void)state;
+    *f = (struct fixture){.port = test_free_port()};
     for (int i = 0; i < NODES; i++) {
-        f.vote_ports[i] = test_free_port();
-        open_node(&f, i, i == SERVER, f.port);
+        f->vote_ports[i] = test_free_port();
+        open_node(f, i, i == SERVER, f->port);
     }
     for (int i = 0; i < NODES; i++)
-        expect(&f, i, MEMBERSHIP_EVENT_WORLD);
+        expect(f, i, MEMBERSHIP_EVENT_WORLD);
     for (int i = 0; i < NODES; i++)
-        report(&f, i, MEMBERSHIP_REPORT_RUNNING);
-    report(&f, SERVER, MEMBERSHIP_REPORT_DONE);
-    report(&f, ELECTED, MEMBERSHIP_REPORT_DONE);
-    run_for(&f, 2 * NS_PER_S); /* the others learn with a beat's answer that the server is done */
-    close_node(&f, SERVER);
-    report(&f, MEMBER, MEMBERSHIP_REPORT_DONE);
-    expect(&f, MEMBER, MEMBERSHIP_EVENT_VERDICT);
-    assert_int_equal(f.events[MEMBER].exit_code, 0);
-    close_node(&f, MEMBER);
-    expect(&f, ELECTED, MEMBERSHIP_EVENT_VERDICT);
+        report(f, i, MEMBERSHIP_REPORT_RUNNING);
+    report(f, SERVER, MEMBERSHIP_REPORT_DONE);
+    report(f, ELECTED, MEMBERSHIP_REPORT_DONE);
+    run_for(f, 2 * NS_PER_S); /* the others learn with a beat's answer that the server is done */
+    close_node(f, SERVER);
+    report(f, MEMBER, MEMBERSHIP_REPORT_DONE);
+    expect(f, MEMBER, MEMBERSHIP_EVENT_VERDICT);
+    assert_int_equal(f->events[MEMBER].exit_code, 0);
+    close_node(f, MEMBER);
+    expect(f, ELECTED, MEMBERSHIP_EVENT_VERDICT);
+}
+
+static void an_agent_that_comes_as_the_job_ends_gets_its_outcome(void **state)
+{
+    struct fixture f;
+    (void)state;
+    end_a_job(&f);
     membership_part(f.nodes[ELECTED], 2 * NS_PER_S);
     run_for(&f, 100 * NS_PER_MS);
     open_node(&f, SERVER, false, f.vote_ports[ELECTED]); /* started again, and led here */
@@ -116,10 +126,34 @@ static void an_agent_that_comes_as_the_job_ends_gets_its_outcome(void **state)
     close_node(&f, ELECTED);
 }
 
+static void *close_elected(void *context)
+{
+    struct fixture *f = context;
+    membership_destroy(f->elected, 2 * NS_PER_S);
+    return NULL;
+}
+
+static void an_agent_that_starts_at_the_endpoint_then_is_told(void **state)
+{
+    struct fixture f;
+    pthread_t thread;
+    (void)state;
+    end_a_job(&f);
+    f.elected = f.nodes[ELECTED];
+    f.nodes[ELECTED] = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, close_elected, &f), 0);
+    open_node(&f, SERVER, true, f.port); /* it would begin the job anew */
+    expect(&f, SERVER, MEMBERSHIP_EVENT_VERDICT);
+    assert_int_equal(f.events[SERVER].exit_code, 0);
+    close_node(&f, SERVER);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_agent_that_comes_as_the_job_ends_gets_its_outcome),
+        cmocka_unit_test(an_agent_that_starts_at_the_endpoint_then_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

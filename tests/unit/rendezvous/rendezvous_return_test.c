@@ -257,7 +257,7 @@ static void no_restart_is_left(void **state)
                           &event);
         assert_int_equal(event.exit_code, EXIT_CODE_NODE);
         assert_string_equal(event.reason,
-                            "the agent that served the job was lost in round 5; restarts used: 2 of 2");
+                            "node rank 0 (a) is lost, it served the job in round 5; restarts used: 2 of 2");
     }
 }
 

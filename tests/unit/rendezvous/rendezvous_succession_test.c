@@ -178,8 +178,8 @@ static void without_a_restart_all_get_the_verdict(void **state)
     join(&f, 2, IS_PAST);
     assert_int_equal(f.verdicts, 1);
     assert_int_equal(f.last.exit_code, EXIT_CODE_NODE);
-    assert_non_null(
-        strstr(f.last.reason, "the agent that served the job was lost in round 4; restarts used: 0 of 0"));
+    assert_non_null(strstr(f.last.reason,
+                           "node rank 0 (a) is lost, it served the job in round 4; restarts used: 0 of 0"));
     destroy(&f);
     create(&f, false, 3, 0);
     join(&f, SERVER, IS_PAST);
