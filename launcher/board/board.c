@@ -185,6 +185,17 @@ void board_stop(struct board *board, bool planned, const char *cause, int64_t no
         board_text(round->cause, sizeof round->cause, cause);
 }
 
+void board_server_moved(struct board *board, const char *server, const char *reason, int64_t now)
+{
+    if (board->change_count == BOARD_CHANGES)
+        memmove(&board->changes[0], &board->changes[1], (size_t)--board->change_count * sizeof *board->changes);
+    struct board_change *change = &board->changes[board->change_count++];
+    change->at = now;
+    board_text(change->server, sizeof change->server, server);
+    board_text(change->reason, sizeof change->reason, reason);
+    board_text(board->server, sizeof board->server, server);
+}
+
 void board_verdict(struct board *board, int exit_code, const char *cause, int64_t now)
 {
     struct board_round *round = present(board);

@@ -9,7 +9,7 @@
  *
  * Memory is bounded: BOARD_NODES nodes with BOARD_RANKS ranks in all, and above that BOARD_FAILED_RANKS of
  * nodes with a failed rank; a sum for each other node; BOARD_LINES_BYTES of text a rank, BOARD_ROUNDS rounds
- * (the first and the latest), BOARD_POINTS points of a curve (when it is full every other one is dropped and
+ * (the first and the latest), BOARD_CHANGES changes of the server (the latest), BOARD_POINTS points of a curve (when it is full every other one is dropped and
  * as many seconds are let pass from then on, so that the whole run is on it).
  */
 #ifndef MUSTER_LAUNCHER_BOARD_BOARD_H
@@ -34,6 +34,8 @@ enum {
     BOARD_NODE_RANKS = 1024, /* ranks of one node */
     BOARD_LINES_BYTES = 1024,
     BOARD_ROUNDS = 64,
+    BOARD_CHANGES = 16,
+    BOARD_VOTERS = 5,
     BOARD_POINTS = 512,
     BOARD_WARNINGS = 8,
     BOARD_TEXT = 256,
@@ -110,11 +112,22 @@ struct board_round {
     bool earlier; /* from another keeper's board: causes that arrive here are not about it */
 };
 
+/* A change of the agent that serves the job, as the keeper learned it. */
+struct board_change {
+    int64_t at;
+    char server[BOARD_NAME]; /* "": none serves */
+    char reason[BOARD_TEXT];
+};
+
 struct board {
     char version[BOARD_WORD], job[BOARD_NAME], program[BOARD_NAME], state[BOARD_WORD];
     char waiting[BOARD_TEXT]; /* nodes that are waited for; "" */
-    char server[BOARD_NAME];  /* the node that serves the job, as its address; "" */
+    char server[BOARD_NAME];  /* the node that serves the job, by its name; "" */
     bool serves;              /* the keeper does: all nodes are here */
+    int voter_count;          /* who elect the next server; fewer than 2: none can be elected */
+    char voters[BOARD_VOTERS][BOARD_NAME];
+    int change_count;
+    struct board_change changes[BOARD_CHANGES]; /* the oldest first */
     int min_nodes, max_nodes;
     int64_t max_restarts;
     int64_t started_at, now; /* now: of the last change */
@@ -159,6 +172,8 @@ void board_world(struct board *board, const struct board_world *world, int64_t n
 /* The present round is stopped. cause: "" where none is known. */
 void board_stop(struct board *board, bool planned, const char *cause, int64_t now);
 void board_verdict(struct board *board, int exit_code, const char *cause, int64_t now);
+/* Another agent serves the job now, or none does (server ""). */
+void board_server_moved(struct board *board, const char *server, const char *reason, int64_t now);
 
 /* A fresh state of a node takes the place of that member's last one; its contents are moved out of node. A
  * node for which there is no room is counted. */

@@ -218,6 +218,25 @@ static void nodes_json(const struct board *board, int64_t now, size_t lines, boo
     buffer_text(out, "]");
 }
 
+static void serving_json(const struct board *board, struct buffer *out)
+{
+    comma_text(out, "server", board->server);
+    buffer_text(out, ",\"voters\":[");
+    for (int i = 0; i < board->voter_count; i++) {
+        buffer_text(out, i ? "," : "");
+        buffer_json_string(out, board->voters[i]);
+    }
+    buffer_text(out, "],\"changes\":[");
+    for (int i = 0; i < board->change_count; i++) {
+        const struct board_change *change = &board->changes[i];
+        buffer_printf(out, "%s{\"at\":%lld", i ? ",\n" : "", (long long)change->at);
+        comma_text(out, "server", change->server);
+        comma_text(out, "reason", change->reason);
+        buffer_text(out, "}");
+    }
+    buffer_text(out, "]");
+}
+
 static void job_json(const struct board *board, int64_t now, struct buffer *out)
 {
     const double goodput = board_goodput(board, board->over ? board->now : now);
@@ -227,7 +246,7 @@ static void job_json(const struct board *board, int64_t now, struct buffer *out)
     comma_text(out, "program", board->program);
     comma_text(out, "state", board->state);
     comma_text(out, "waiting", board->waiting);
-    comma_text(out, "server", board->server);
+    serving_json(board, out);
     buffer_printf(out, ",\"serves\":%s,\"over\":%s", board->serves ? "true" : "false",
                   board->over ? "true" : "false");
     if (board->over)

@@ -243,6 +243,23 @@ int board_note_read(const char *data, size_t length, int64_t now, struct board_n
 
 /* --- a board --- */
 
+static void take_serving(const struct tree_node *map, struct board *board)
+{
+    const struct tree_node *const *items;
+    size_t count = list(map, "voters", &items);
+    text(map, "server", board->server, sizeof board->server);
+    for (size_t i = 0; i < count && board->voter_count < BOARD_VOTERS; i++)
+        if (tree_text(items[i]))
+            board_text(board->voters[board->voter_count++], BOARD_NAME, tree_text(items[i]));
+    count = list(map, "changes", &items);
+    for (size_t i = 0; i < count && board->change_count < BOARD_CHANGES; i++) {
+        struct board_change *change = &board->changes[board->change_count++];
+        change->at = number(items[i], "at", 0, 0);
+        text(items[i], "server", change->server, sizeof change->server);
+        text(items[i], "reason", change->reason, sizeof change->reason);
+    }
+}
+
 static void take_job(const struct tree_node *map, struct board *board)
 {
     text(map, "version", board->version, sizeof board->version);
@@ -250,7 +267,7 @@ static void take_job(const struct tree_node *map, struct board *board)
     text(map, "program", board->program, sizeof board->program);
     text(map, "state", board->state, sizeof board->state);
     text(map, "waiting", board->waiting, sizeof board->waiting);
-    text(map, "server", board->server, sizeof board->server);
+    take_serving(map, board);
     text(map, "verdict", board->verdict, sizeof board->verdict);
     board->serves = truth(map, "serves");
     board->over = truth(map, "over");

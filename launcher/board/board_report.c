@@ -174,6 +174,33 @@ static void rounds(struct buffer *out, const struct board *board)
     buffer_text(out, "</section>\n");
 }
 
+/* Only of a job that another node can serve. */
+static void servers(struct buffer *out, const struct board *board)
+{
+    char text[24];
+    if (board->voter_count < 2 && !board->change_count)
+        return;
+    buffer_text(out, "<section><h2>Serving node</h2><p>");
+    board_html_text(out, *board->server ? board->server : "none");
+    for (int i = 0; i < board->voter_count; i++) {
+        buffer_text(out, i ? ", " : "; voters ");
+        board_html_text(out, board->voters[i]);
+    }
+    buffer_text(out, "</p>\n");
+    if (board->change_count)
+        buffer_text(out, "<div class=\"scroll\"><table><tr><th class=\"n\">after</th><th>server</th>"
+                         "<th>reason</th></tr>\n");
+    for (int i = 0; i < board->change_count; i++) {
+        const struct board_change *change = &board->changes[i];
+        buffer_printf(out, "<tr><td class=\"n\">%s</td>",
+                      board_duration(text, sizeof text, change->at - board->started_at));
+        cell(out, "", *change->server ? change->server : "none");
+        cell(out, " class=\"wrap\"", change->reason);
+        buffer_text(out, "</tr>\n");
+    }
+    buffer_text(out, board->change_count ? "</table></div></section>\n" : "</section>\n");
+}
+
 static double loss_of(const struct board_point *point)
 {
     return point->loss;
@@ -259,6 +286,7 @@ void board_report(const struct board *board, const char *style, size_t style_len
     head(out, board, style, style_length);
     tiles(out, board);
     rounds(out, board);
+    servers(out, board);
     recoveries(out, board);
     buffer_text(out, "<div class=\"curves\">");
     board_svg_curve(out, board, "Loss", loss_of);

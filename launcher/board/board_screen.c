@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "launcher/board/board_html.h"
+#include "proto/base/text.h"
 
 enum { WIDEST = 512, ROUNDS_SHOWN = 4, LINES_SHOWN = 4, WARNINGS_SHOWN = 3 };
 
@@ -80,6 +81,21 @@ static void figure_rows(struct screen *screen, const struct board *board)
             board_duration(each, sizeof each, (int64_t)figures->value[FIGURE_SLOW_MS]));
 }
 
+/* Who serves, who may elect another one, and the last change. */
+static void server_rows(struct screen *screen, const struct board *board, int64_t now)
+{
+    char voters[WIDEST] = "", ago[24];
+    const struct board_change *last = board->change_count ? &board->changes[board->change_count - 1] : NULL;
+    for (int i = 0; i < board->voter_count; i++)
+        (void)text_append(voters, sizeof voters, "%s%s", i ? ", " : "", board->voters[i]);
+    if (board->voter_count > 1)
+        row(screen, SCREEN_DIM, "server %s   voters %s", *board->server ? board->server : "none", voters);
+    if (last)
+        row(screen, *last->server ? SCREEN_DIM : SCREEN_BAD, "server: %s for %s: %s",
+            *last->server ? last->server : "none",
+            board_duration(ago, sizeof ago, (board->over ? board->now : now) - last->at), last->reason);
+}
+
 static void job_rows(struct screen *screen, const struct board *board, int64_t now)
 {
     char up[24];
@@ -100,6 +116,7 @@ static void job_rows(struct screen *screen, const struct board *board, int64_t n
             "%d nodes report, %d of them silent; of %d ranks %d run, %d failed; below are the notable nodes",
             total.nodes, total.silent, total.ranks, total.running, total.failed);
     figure_rows(screen, board);
+    server_rows(screen, board, now);
     if (*board->waiting)
         row(screen, SCREEN_DIM, "waiting: %s", board->waiting);
     if (board->over && *board->verdict)

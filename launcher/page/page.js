@@ -303,6 +303,19 @@
     $("rounds").replaceChildren(...(list.length ? list : [el("li", "dim", "The world has not formed yet.")]));
   };
 
+  // --- the serving node ---
+  const server = (b) => {
+    show("server-part", b.voters.length > 1 || b.changes.length > 0);
+    set("server", (b.server || "none") + (b.voters.length > 1 ? "; voters " + b.voters.join(", ") : ""));
+    const list = b.changes.map((change) => {
+      const li = el("li"), head = el("div", "head");
+      head.append(el("b", "", change.server || "none"), el("span", "dim", "after " + span(change.at - b.started_at)));
+      li.append(head, el("p", change.server ? "cause planned" : "cause", change.reason));
+      return li;
+    }).reverse();
+    $("changes").replaceChildren(...list);
+  };
+
   const warnings = (b) => {
     const list = b.nodes.flatMap((node) => (node.warnings || []).map((text) => el("li", "", node.host + ": " + text))).slice(0, 40);
     show("warnings-part", list.length > 0);
@@ -315,7 +328,7 @@
       const failed = ranks.find(({ rank }) => rank.state === "failed");
       chosen = failed ? failed.rank.rank : ranks.length ? ranks[0].rank.rank : -1;
     }
-    header(b); last_event(b); tiles(b, ranks); curves(b); ranks_part(b, ranks); nodes_part(b); rounds(b); warnings(b);
+    header(b); last_event(b); tiles(b, ranks); curves(b); ranks_part(b, ranks); nodes_part(b); rounds(b); server(b); warnings(b);
   };
 
   // --- asking ---

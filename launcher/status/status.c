@@ -264,6 +264,10 @@ static void table_world(const struct agent_status *status, struct buffer *out)
         buffer_text(out, i ? ", " : "; voters ");
         shown(out, status->serving.voters[i]);
     }
+    if (status->serving.reason[0]) {
+        buffer_text(out, "; ");
+        shown(out, status->serving.reason);
+    }
     buffer_text(out, "\n");
 }
 

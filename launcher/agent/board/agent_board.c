@@ -87,6 +87,29 @@ static void take_notes(struct agent *agent, int limit)
 
 /* --- a sample --- */
 
+/* In a job that no other node can serve, the server is known by the endpoint's name alone. */
+static void fill_serving(const struct agent *agent, struct board *board)
+{
+    struct membership_serving serving;
+    const char *endpoint = agent->config->master_addr;
+    agent_membership_serving(agent, &serving);
+    if (serving.server[0])
+        board_text(board->server, sizeof board->server, serving.server);
+    else if (!board->serves && !board->change_count)
+        board_text(board->server, sizeof board->server, endpoint);
+    board->voter_count = serving.voter_count < BOARD_VOTERS ? serving.voter_count : BOARD_VOTERS;
+    for (int i = 0; i < board->voter_count; i++)
+        board_text(board->voters[i], sizeof board->voters[i], serving.voters[i]);
+}
+
+static void note_server(struct agent *agent)
+{
+    struct membership_serving serving;
+    agent_membership_serving(agent, &serving);
+    if (agent->board->board)
+        board_server_moved(agent->board->board, serving.server, serving.reason, agent_board_now(agent));
+}
+
 static void sample(struct agent *agent)
 {
     struct agent_board *own = agent->board;
@@ -97,7 +120,6 @@ static void sample(struct agent *agent)
         board_node_clear(&node);
         return;
     }
-    const struct run_config *config = agent->config;
     board_text(own->board->state, sizeof own->board->state, worker_group_state_name(agent->group.state));
     own->board->waiting[0] = '\0';
     if (agent->group.state == GROUP_WAITING || agent->group.state == GROUP_OVER) {
@@ -106,9 +128,7 @@ static void sample(struct agent *agent)
         board_text(own->board->waiting, sizeof own->board->waiting, text);
     }
     own->board->serves = agent->membership && agent_membership_serves(agent);
-    if (!own->board->serves)
-        board_text(own->board->server, sizeof own->board->server,
-                   config->master_addr ? config->master_addr : "");
+    fill_serving(agent, own->board);
     agent_board_add_point(agent, &node, now);
     send_note(agent, &node, now);
     board_take(own->board, &node, now);
@@ -272,6 +292,9 @@ static void board_event(struct agent *agent, const struct agent_event *event)
         if (agent_board_keeps_file(agent))
             agent_board_save_end(agent);
         return;
+    case AGENT_SERVER_MOVED:
+        note_server(agent);
+        break;
     case AGENT_STATE:
         break;
     default:

@@ -154,6 +154,45 @@ static void the_json(void **state)
     board_free(board);
 }
 
+static void the_server_and_its_changes_are_told(void **state)
+{
+    static const char *const voters[] = {"node-1", "node-0<b>", "node-2"};
+    (void)state;
+    struct board *board = example();
+    struct muster_error err = {0};
+    scope_buffer text = {0}, again = {0};
+    board->voter_count = 3;
+    for (int i = 0; i < 3; i++)
+        board_text(board->voters[i], BOARD_NAME, voters[i]);
+    for (int i = 0; i < BOARD_CHANGES; i++)
+        board_server_moved(board, "before", "", 1000 + i);
+    board_server_moved(board, "", "the connection to the server is broken", 14000);
+    (void)board_screen(board, 15000, 200, 50, 0, &text);
+    assert_non_null(strstr(text.data, ".server none   voters node-1, node-0<b>, node-2\n"));
+    assert_non_null(strstr(text.data, "!server: none for 1.0 s: the connection to the server is broken\n"));
+    board_server_moved(board, "node-1", "a majority of the voters has promised", 15000);
+    assert_int_equal(board->change_count, BOARD_CHANGES);
+    buffer_clear(&text);
+    (void)board_screen(board, 17000, 200, 50, 0, &text);
+    assert_non_null(strstr(text.data, ".server node-1   voters "));
+    assert_non_null(strstr(text.data, ".server: node-1 for 2.0 s: a majority of the voters has promised\n"));
+    buffer_clear(&text);
+    board_json(board, 21000, true, &text);
+    struct board *read = board_read("board", text.data, text.length, 21000, &err);
+    assert_non_null(read);
+    assert_int_equal(read->voter_count, 3);
+    assert_int_equal(read->change_count, BOARD_CHANGES);
+    assert_string_equal(read->voters[2], "node-2");
+    assert_int_equal(read->changes[BOARD_CHANGES - 1].at, 15000);
+    assert_string_equal(read->changes[BOARD_CHANGES - 1].server, "node-1");
+    assert_string_equal(read->changes[BOARD_CHANGES - 2].reason, "the connection to the server is broken");
+    board_report(read, &again);
+    assert_non_null(strstr(again.data, "<h2>Serving node</h2><p>node-1; voters node-1, node-0&lt;b&gt;, node-2</p>"));
+    assert_non_null(strstr(again.data, "<td>none</td><td class=\"wrap\">the connection to the server is broken</td>"));
+    board_free(read);
+    board_free(board);
+}
+
 /* Its node's state was 60 ms on its way: the rank that the stop is for appears to have ended after it. */
 static void a_failure_that_comes_late_is_the_cause_where_there_is_no_other(void **state)
 {
@@ -613,6 +652,7 @@ int main(void)
         cmocka_unit_test(a_recovery_is_split),
         cmocka_unit_test(the_first_step_is_the_first_heartbeats),
         cmocka_unit_test(the_json),
+        cmocka_unit_test(the_server_and_its_changes_are_told),
         cmocka_unit_test(a_failure_that_comes_late_is_the_cause_where_there_is_no_other),
         cmocka_unit_test(a_lost_node_is_a_silent_one),
         cmocka_unit_test(memory_is_bounded),
