@@ -346,7 +346,7 @@ int transport_moving_open(struct membership *m, struct muster_error *err)
     if (!c)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a membership");
     c->outer = m;
-    c->lost_since = c->warn_at = INSTANT_NEVER;
+    c->lost_since = c->warn_at = c->early_at = INSTANT_NEVER;
     c->wake = epoll_create1(EPOLL_CLOEXEC);
     const int failed = c->wake < 0 ? error_errno(err, "epoll_create1") : moving_begin(m, err);
     if (failed)

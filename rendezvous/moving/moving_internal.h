@@ -75,6 +75,7 @@ struct transport {
     struct instant warn_at;     /* the lack of a majority is to be logged */
     bool warned;                /* it was */
     struct instant door_at;     /* the door is tried again */
+    struct instant early_at;    /* it is opened by a node that may become a voter; never: not yet known */
     unsigned refused;           /* votes that were not for this agent */
     struct event_queue queue;   /* the agent's own events */
     struct wire_message frame;  /* scratch for receiving */

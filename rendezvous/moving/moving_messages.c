@@ -182,7 +182,6 @@ static void on_server_vote(struct transport *c, struct wire_message *message, st
         moving_act(c, &actions);
     }
     moving_take_vote(c, &message->vote, c->server_address[c->at], now);
-    client_set_voted(transport_client_protocol(&c->member), moving_is_voted(c));
 }
 
 bool moving_on_message(void *context, struct wire_message *message)

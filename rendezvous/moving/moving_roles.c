@@ -106,12 +106,30 @@ static int open_door(struct transport *c, struct muster_error *err)
     return error_errno(err, "cannot wait for votes: epoll_ctl");
 }
 
+/* A spare that registers with a world of two nodes makes voters of all three. If the server is lost before it
+ * has told them all, the one that knows finds the other here. Not at once: the world starts meanwhile. */
+static bool may_become_voter(struct transport *c, struct instant now)
+{
+    static const int64_t early_ns = NS_PER_S;
+    const struct world_record *known = &c->rules.known;
+    if (!c->outer->options.elastic || known->nodes != 2 || known->voter_count != 1)
+        return false;
+    if (c->early_at.ns == INSTANT_NEVER.ns)
+        c->early_at = instant_add(now, early_ns);
+    return instant_reached(now, c->early_at);
+}
+
+static bool needs_door(struct transport *c, struct instant now)
+{
+    if (!moving_is_voted(c))
+        return may_become_voter(c, now);
+    return c->outer->options.signpost || record_find_voter(&c->rules.known, c->rules.self.incarnation) >= 0;
+}
+
 void moving_open_door(struct transport *c, struct instant now)
 {
     struct muster_error err;
-    if (c->door.transport || !c->rules.self.port || !instant_reached(now, c->door_at) ||
-        !moving_is_voted(c) ||
-        (!c->outer->options.signpost && record_find_voter(&c->rules.known, c->rules.self.incarnation) < 0))
+    if (c->door.transport || !c->rules.self.port || !instant_reached(now, c->door_at) || !needs_door(c, now))
         return;
     if (open_door(c, &err) == 0)
         return;
@@ -415,6 +433,8 @@ void moving_turn(struct transport *c, struct instant now)
     struct takeover_actions actions;
     takeover_workers(&c->rules, c->outer->current.epoch != 0);
     set_pace(c);
+    if (c->member.transport)
+        client_set_voted(transport_client_protocol(&c->member), moving_is_voted(c));
     propose(c, now);
     if (instant_reached(now, moving_rules_deadline(c))) {
         takeover_tick(&c->rules, now, &actions);

@@ -90,7 +90,7 @@ extern "C" {
 #endif
 
 /* Bumped with every change that an older peer would misread; part of the fingerprint. */
-enum { ROSTER_PROTOCOL_VERSION = 4 };
+enum { ROSTER_PROTOCOL_VERSION = 5 };
 /* Nodes of a world; an elastic job may have as many spares, and some more (roster_slot_count). One ROUTER
  * forms a world of that many at the same cost for each as one of 1,000. */
 enum { ROSTER_MEMBER_LIMIT = 16384 };

@@ -212,6 +212,7 @@ static void learn(struct takeover_work *w, const struct world_record *record, en
     t->promised = record->ballot;
     t->has_accepted = false;
     memset(t->heard_voter, 0, sizeof t->heard_voter);
+    t->informed = 0;
     t->highest = record->ballot.number > t->highest ? record->ballot.number : t->highest;
     end_candidacy(t);
     if (own)
@@ -229,6 +230,8 @@ void takeover_chosen(struct takeover_work *w)
     learn(w, &t->proposal, TAKEOVER_OTHERS_PROPOSAL);
     if (t->state == TAKEOVER_SEEK && voter_place(t) >= 0)
         t->stand_at = w->now; /* this round has no server */
+    if (t->state == TAKEOVER_SERVE && t->known.revision)
+        t->ask_at = w->now; /* its voters are told */
 }
 
 int takeover_take_record(struct takeover_work *w, const struct world_record *record, struct muster_error *err)
@@ -430,6 +433,12 @@ static void tick_stand(struct takeover_work *w)
         send_to_voters(w, TAKEOVER_PREPARE);
 }
 
+/* The voter is silent, or may not know that it is one. */
+static bool is_to_be_told(const struct takeover *t, int voter, struct instant now)
+{
+    return is_doubtful(t, t->heard_voter[voter], now) || (t->known.revision && !(t->informed & 1u << voter));
+}
+
 static void tick_serve(struct takeover_work *w)
 {
     struct takeover *t = w->t;
@@ -449,7 +458,7 @@ static void tick_serve(struct takeover_work *w)
                                   .ballot = t->ballot,
                                   .server = &t->self};
     for (int i = 0; i < t->known.voter_count; i++)
-        if (!takeover_is_self(t, &t->known.voters[i]) && is_doubtful(t, t->heard_voter[i], w->now))
+        if (!takeover_is_self(t, &t->known.voters[i]) && is_to_be_told(t, i, w->now))
             tell(w, &t->known.voters[i]);
 }
 

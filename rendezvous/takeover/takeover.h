@@ -24,6 +24,9 @@
  * rank 0 of round r+1. So two worlds in a row share a node, which runs one world at a time, and at most one
  * world of a job trains at any instant: no lease and no clock are needed for that.
  *
+ * A record of other voters for the same round has a new majority, which no WORLD tells of. The server tells
+ * its voters until they have confirmed it (KNOWN).
+ *
  * Only the endpoint's agent begins a job (takeover_begin). It gives way to the first agent that knows a
  * record.
  *
@@ -58,7 +61,8 @@ extern "C" {
     X(TAKEOVER_ACCEPT, "ACCEPT", "a server proposes a record")                                               \
     X(TAKEOVER_ACCEPTED, "ACCEPTED", "a voter has accepted it")                                              \
     X(TAKEOVER_NACK, "NACK", "a newer record or a higher ballot is known here")                              \
-    X(TAKEOVER_MOVED, "MOVED", "the sender serves, or knows the server")
+    X(TAKEOVER_MOVED, "MOVED", "the sender serves, or knows the server")                                     \
+    X(TAKEOVER_KNOWN, "KNOWN", "a voter has its server's record")
 
 /* Why an agent has left a state. */
 #define TAKEOVER_REASONS(X)                                                                                  \
@@ -150,8 +154,9 @@ struct takeover {
     struct world_record accepted;
     /* as a candidate or server */
     struct ballot ballot;
-    uint32_t highest; /* ballot number that was seen */
-    unsigned votes;   /* a bit for each voter */
+    uint32_t highest;  /* ballot number that was seen */
+    unsigned votes;    /* a bit for each voter */
+    unsigned informed; /* the same: it is certain that the voter has `known` */
     bool has_best, proposing;
     struct ballot best_at;
     struct world_record proposal; /* proposing; in STAND, with has_best: accepted by a voter */

@@ -127,6 +127,9 @@ static void on_moved(struct takeover_work *w, const struct takeover_message *m)
         (t->state == TAKEOVER_FOLLOW && ballot_compare(m->ballot, t->office) < 0))
         return;
     takeover_follow(w, m->server, m->ballot);
+    if (t->known.revision && record_compare(m->known, &t->known) == 0 &&
+        record_find_voter(&t->known, t->self.incarnation) >= 0)
+        takeover_send(w, TAKEOVER_KNOWN, m->from);
 }
 
 /* Whether the message is possible at all. */
@@ -148,6 +151,14 @@ static bool is_sound(const struct takeover_message *m)
            record_find_voter(known, value->ballot.agent) >= 0;
 }
 
+static void note_informed(struct takeover *t, struct agent_incarnation agent,
+                          const struct world_record *known)
+{
+    const int voter = t->known.epoch ? record_find_voter(&t->known, agent) : -1;
+    if (voter >= 0 && known->epoch == t->known.epoch && record_compare(known, &t->known) == 0)
+        t->informed |= 1u << voter;
+}
+
 void takeover_receive(struct takeover *t, const struct takeover_message *m, struct instant now,
                       struct takeover_actions *out)
 {
@@ -161,6 +172,7 @@ void takeover_receive(struct takeover *t, const struct takeover_message *m, stru
         return;
     (void)takeover_take_record(&w, m->known, NULL);
     takeover_heard(t, m->from->incarnation, now);
+    note_informed(t, m->from->incarnation, m->known);
     switch (m->kind) {
     case TAKEOVER_WHO:
         answer_who_serves(&w, m->from);
@@ -181,6 +193,7 @@ void takeover_receive(struct takeover *t, const struct takeover_message *m, stru
     case TAKEOVER_MOVED:
         on_moved(&w, m);
         break;
+    case TAKEOVER_KNOWN: /* it is noted */
     case TAKEOVER_MESSAGE_COUNT:
         break;
     }
@@ -192,5 +205,6 @@ void takeover_asked(struct takeover *t, const struct voter *from, const struct w
     struct takeover_work w = takeover_work(t, now, out);
     (void)takeover_take_record(&w, known, NULL);
     takeover_heard(t, from->incarnation, now);
+    note_informed(t, from->incarnation, known);
     answer_who_serves(&w, from);
 }

@@ -63,7 +63,7 @@ static void calm_down(struct votes_job *job)
     job->calm = true;
     job->calm_at = job->now;
     job->drop_permille = 0;
-    job->kill_at_chosen = 0;
+    job->kill_at_chosen = job->kill_at_revision = 0;
     heal(job);
     votes_say(job, -1, "no more faults");
     for (int i = 0; i < job->schedule->nodes; i++)
@@ -114,6 +114,11 @@ static void strike(struct votes_job *job, const struct votes_fault *fault)
     case VOTES_KILL_AT_CHOSEN:
         job->kill_at_chosen = job->now;
         job->kill_for_ms = fault->for_ms;
+        break;
+    case VOTES_KILL_AT_REVISION:
+        job->kill_at_revision = job->now;
+        job->kill_for_ms = fault->for_ms;
+        job->told = (int)fault->side;
         break;
     case VOTES_CALM:
         calm_down(job);

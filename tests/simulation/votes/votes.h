@@ -31,6 +31,7 @@ enum { VOTES_NODES = 9, VOTES_FAULTS = 24, VOTES_LIVES = 64, VOTES_RECORDS = 512
     X(VOTES_KILL_SERVER, "kill the server")                                                                  \
     X(VOTES_KILL_SERVER_AND_VOTERS, "kill the server and voters")                                            \
     X(VOTES_KILL_AT_CHOSEN, "kill a server before its next WORLD")                                           \
+    X(VOTES_KILL_AT_REVISION, "kill a server when it has told one voter of the new voters")                  \
     X(VOTES_FREEZE_SERVER, "freeze the server")                                                              \
     X(VOTES_CALM, "no more faults")
 
@@ -43,7 +44,8 @@ struct votes_fault {
     enum votes_fault_kind kind;
     int node;       /* -1: none */
     int64_t for_ms; /* how long; < 0: for good */
-    unsigned side;  /* CUT: one side's nodes, a bit each; KILL_SERVER_AND_VOTERS: how many voters */
+    unsigned side;  /* CUT: one side's nodes, a bit each; KILL_SERVER_AND_VOTERS: how many voters;
+                       KILL_AT_REVISION: which voter */
 };
 
 struct votes_schedule {

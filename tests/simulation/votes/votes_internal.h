@@ -81,7 +81,8 @@ struct votes_job {
     unsigned reach[VOTES_NODES]; /* to which nodes messages arrive, a bit each */
     bool calm, ended;
     int drop_permille;
-    int64_t calm_at, kill_at_chosen, kill_for_ms, dead_at;
+    int64_t calm_at, kill_at_chosen, kill_at_revision, kill_for_ms, dead_at;
+    int told; /* kill_at_revision: the voter */
     struct votes_world *worlds;
     int world_count;
     uint64_t epochs[8];

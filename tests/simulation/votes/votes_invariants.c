@@ -137,7 +137,7 @@ bool votes_can_go_on(const struct votes_job *job)
         /* Survivors without a majority exit only later: until then the endpoint's new job is another one. */
         if (last && n->t.known.epoch && n->t.known.epoch != last->epoch)
             return false;
-        if (n->t.known.epoch && (!last || n->t.known.round > last->round))
+        if (n->t.known.epoch && (!last || record_compare(&n->t.known, last) > 0))
             last = &n->t.known;
     }
     for (int i = 0; i < job->schedule->nodes; i++)

@@ -147,6 +147,20 @@ static void on_change(struct votes_job *job, int node, const struct takeover_act
         votes_stop_workers(job, node);
 }
 
+static void tell_one_and_die(struct votes_job *job, int node)
+{
+    struct votes_node *n = &job->nodes[node];
+    const struct takeover_message moved = {.kind = TAKEOVER_MOVED,
+                                           .from = n->self,
+                                           .known = &n->t.known,
+                                           .ballot = n->t.ballot,
+                                           .server = n->self};
+    send_takeover(job, node, votes_node_of(&n->t.known.voters[job->told]), &moved);
+    job->kill_at_revision = 0;
+    votes_crash(job, node);
+    votes_later(job, job->kill_for_ms, VOTES_RESTART, node);
+}
+
 void votes_carry_out(struct votes_job *job, int node, const struct takeover_actions *actions)
 {
     struct votes_node *n = &job->nodes[node];
@@ -182,6 +196,10 @@ void votes_carry_out(struct votes_job *job, int node, const struct takeover_acti
                 return;
             }
             n->order_at = job->now;
+            if (n->t.known.revision && job->kill_at_revision && job->now >= job->kill_at_revision) {
+                tell_one_and_die(job, node);
+                return;
+            }
             if (n->t.known.revision)
                 break; /* the world goes on */
             n->phase = VOTES_RUNS;

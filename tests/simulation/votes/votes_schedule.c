@@ -29,6 +29,7 @@ static void add_random(struct votes_schedule *s, uint64_t *random, int64_t until
         VOTES_KILL_SERVER_AND_VOTERS,
         VOTES_KILL_AT_CHOSEN,
         VOTES_FREEZE_SERVER,
+        VOTES_KILL_AT_REVISION,
     };
     const enum votes_fault_kind kind = kinds[votes_below(random, sizeof kinds / sizeof *kinds)];
     const int64_t at = 1000 + votes_below(random, until_ms - 2000);
@@ -46,6 +47,7 @@ static void add_random(struct votes_schedule *s, uint64_t *random, int64_t until
         time = 200 + votes_below(random, 12000);
         break;
     case VOTES_KILL_SERVER_AND_VOTERS:
+    case VOTES_KILL_AT_REVISION:
         side = 1 + (unsigned)votes_below(random, 2);
         break;
     default:
@@ -88,6 +90,9 @@ const struct votes_schedule *votes_directed(int index)
         {9, 5, 9, {{8000, VOTES_KILL_SERVER_AND_VOTERS, -1, -1, 2}}}, /* 2 of 5 voters are left */
         {3, 2, 2, {{8000, VOTES_KILL_SERVER, -1, -1, 0}}},            /* two nodes and a spare */
         {3, 2, 2, {{8000, VOTES_CRASH, 1, -1, 0}}},
+        /* the spare comes later, and one of the two that are left knows that all three vote */
+        {3, 2, 2, {{1100, VOTES_CRASH, 2, 6000, 0}, {3000, VOTES_KILL_AT_REVISION, -1, -1, 1}}},
+        {3, 2, 2, {{1100, VOTES_CRASH, 2, 6000, 0}, {3000, VOTES_KILL_AT_REVISION, -1, -1, 2}}},
         {5, 3, 5, {{8000, VOTES_FREEZE_SERVER, -1, 5000, 0}}},
         {5, 3, 5, {{8000, VOTES_CUT_ONE_WAY, -1, 6000, 1}}},
         {5, 3, 5, {{8000, VOTES_CUT_SERVER, -1, 6000, 0}}},
@@ -108,7 +113,8 @@ const struct votes_schedule *votes_directed(int index)
                                 .nodes = table[index].nodes,
                                 .min = table[index].min,
                                 .max = table[index].max,
-                                .stuck = table[index].faults[0].side == 2,
+                                .stuck = table[index].faults[0].kind == VOTES_KILL_SERVER_AND_VOTERS &&
+                                         table[index].faults[0].side == 2,
                                 .endpoints = 3,
                                 .delay_ms = 2};
     for (int i = 0; i < 3 && table[index].faults[i].at_ms; i++)

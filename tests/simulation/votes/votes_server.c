@@ -26,10 +26,10 @@ static void order(struct votes_job *job, int node, int to)
 {
     struct votes_node *n = &job->nodes[node];
     static const struct world_record none;
-    const struct world_record *known = &n->t.known;
+    const struct votes_world *known = votes_known(job, node); /* not its later voters */
     const struct votes_message message = {.kind = VOTES_ORDER,
                                           .from = n->self,
-                                          .known = known->epoch ? &votes_keep(job, known)->record : &none,
+                                          .known = known ? &known->record : &none,
                                           .stop = n->phase != VOTES_RUNS};
     votes_send(job, node, to, &message);
 }

@@ -301,6 +301,45 @@ static void a_spare_votes_and_does_not_stand(void **state)
     assert_int_equal(c.agents[1].state, TAKEOVER_SERVE);
 }
 
+/* How many messages a tick of the server has for this agent. */
+static int told(struct cluster *c, int64_t ms, int to)
+{
+    struct takeover_actions actions;
+    int count = 0;
+    c->now = instant_add(c->now, ms * NS_PER_MS);
+    takeover_tick(&c->agents[0], c->now, &actions);
+    for (int i = 0; i < actions.count; i++)
+        count += actions.items[i].kind == TAKEOVER_SEND && actions.items[i].message.kind == TAKEOVER_MOVED &&
+                 agent_incarnation_equal(actions.items[i].to->incarnation, c->agents[to].self.incarnation);
+    carry_out(c, 0, &actions);
+    return count;
+}
+
+/* Beats show that a voter lives, not that it knows the later voters. */
+static void a_voter_of_other_voters_is_told_until_it_confirms(void **state)
+{
+    struct cluster c;
+    struct takeover_actions actions;
+    (void)state;
+    begin(&c, 2, 1);
+    const struct voter voters[] = {c.agents[0].self, c.agents[1].self, c.agents[2].self};
+    assert_true(takeover_revise(&c.agents[0], voters, 3, c.now, &actions));
+    carry_out(&c, 0, &actions);
+    c.dead[2] = true; /* it does not receive */
+    for (int i = 0; i < 8; i++) {
+        takeover_heard(&c.agents[0], c.agents[1].self.incarnation, c.now);
+        takeover_heard(&c.agents[0], c.agents[2].self.incarnation, c.now);
+        assert_int_equal(told(&c, i ? TAKEOVER_ASK_MS : 0, 1), i == 0);
+        assert_int_equal(c.agents[1].known.revision, 1);
+    }
+    c.dead[2] = false;
+    assert_int_equal(c.agents[2].known.revision, 0);
+    assert_int_equal(told(&c, TAKEOVER_ASK_MS, 2), 1);
+    assert_int_equal(c.agents[2].known.revision, 1);
+    takeover_heard(&c.agents[0], c.agents[2].self.incarnation, c.now);
+    assert_int_equal(told(&c, TAKEOVER_ASK_MS, 2), 0);
+}
+
 static void names_are_printable(void **state)
 {
     (void)state;
@@ -330,6 +369,7 @@ int main(void)
         cmocka_unit_test(records_of_others_change_nothing_and_are_counted),
         cmocka_unit_test(a_voter_that_hears_its_server_elects_no_other),
         cmocka_unit_test(a_spare_votes_and_does_not_stand),
+        cmocka_unit_test(a_voter_of_other_voters_is_told_until_it_confirms),
         cmocka_unit_test(names_are_printable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
