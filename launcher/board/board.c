@@ -188,7 +188,8 @@ void board_stop(struct board *board, bool planned, const char *cause, int64_t no
 void board_server_moved(struct board *board, const char *server, const char *reason, int64_t now)
 {
     if (board->change_count == BOARD_CHANGES)
-        memmove(&board->changes[0], &board->changes[1], (size_t)--board->change_count * sizeof *board->changes);
+        memmove(&board->changes[0], &board->changes[1],
+                (size_t)--board->change_count * sizeof *board->changes);
     struct board_change *change = &board->changes[board->change_count++];
     change->at = now;
     board_text(change->server, sizeof change->server, server);

@@ -9,8 +9,9 @@
  *
  * Memory is bounded: BOARD_NODES nodes with BOARD_RANKS ranks in all, and above that BOARD_FAILED_RANKS of
  * nodes with a failed rank; a sum for each other node; BOARD_LINES_BYTES of text a rank, BOARD_ROUNDS rounds
- * (the first and the latest), BOARD_CHANGES changes of the server (the latest), BOARD_POINTS points of a curve (when it is full every other one is dropped and
- * as many seconds are let pass from then on, so that the whole run is on it).
+ * (the first and the latest), BOARD_CHANGES changes of the server (the latest), BOARD_POINTS points of a
+ * curve (when it is full every other one is dropped and as many seconds are let pass from then on, so that
+ * the whole run is on it).
  */
 #ifndef MUSTER_LAUNCHER_BOARD_BOARD_H
 #define MUSTER_LAUNCHER_BOARD_BOARD_H

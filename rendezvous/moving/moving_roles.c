@@ -106,8 +106,9 @@ static int open_door(struct transport *c, struct muster_error *err)
     return error_errno(err, "cannot wait for votes: epoll_ctl");
 }
 
-/* A spare that registers with a world of two nodes makes voters of all three. If the server is lost before it
- * has told them all, the one that knows finds the other here. Not at once: the world starts meanwhile. */
+/* A spare that registers with a world of two nodes makes voters of all three. The server may be lost before
+ * all of them know that: the informed voter finds the other agent here. The door waits until the world has
+ * started. */
 static bool may_become_voter(struct transport *c, struct instant now)
 {
     static const int64_t early_ns = NS_PER_S;

@@ -7,7 +7,7 @@
 #include "rendezvous/roster/roster_internal.h"
 
 /* The rank that the lost server had: 0 in an elastic world. In a static world it is the rank of the agent
- * that is in its place, or the only one that is missing; -1: unknown. */
+ * that is in its place, or the only missing rank; -1: unknown. */
 static int lost_rank(const struct roster *roster, const char *name)
 {
     int missing = -1;
@@ -47,7 +47,7 @@ static void end_for_lost_server(struct roster_work *w)
     struct roster *roster = w->roster;
     const struct worker_failure failure = lost_server(roster);
     if (roster->restart_count > roster->max_restarts)
-        roster->restart_count = roster->max_restarts; /* the one that it needs is not there */
+        roster->restart_count = roster->max_restarts; /* there is none for this loss */
     roster_record(w, &failure, failure.group_rank, roster->created);
     roster_give_failure_verdict(w);
 }

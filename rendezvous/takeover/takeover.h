@@ -24,8 +24,8 @@
  * rank 0 of round r+1. So two worlds in a row share a node, which runs one world at a time, and at most one
  * world of a job trains at any instant: no lease and no clock are needed for that.
  *
- * A record of other voters for the same round has a new majority, which no WORLD tells of. The server tells
- * its voters until they have confirmed it (KNOWN).
+ * No WORLD has the record of other voters for the same round. The server repeats it to these voters until
+ * they have confirmed it (KNOWN).
  *
  * Only the endpoint's agent begins a job (takeover_begin). It gives way to the first agent that knows a
  * record.

@@ -91,8 +91,8 @@ const struct votes_schedule *votes_directed(int index)
         {3, 2, 2, {{8000, VOTES_KILL_SERVER, -1, -1, 0}}},            /* two nodes and a spare */
         {3, 2, 2, {{8000, VOTES_CRASH, 1, -1, 0}}},
         /* the spare comes later, and one of the two that are left knows that all three vote */
-        {3, 2, 2, {{1100, VOTES_CRASH, 2, 6000, 0}, {3000, VOTES_KILL_AT_REVISION, -1, -1, 1}}},
-        {3, 2, 2, {{1100, VOTES_CRASH, 2, 6000, 0}, {3000, VOTES_KILL_AT_REVISION, -1, -1, 2}}},
+        {3, 2, 2, {{2500, VOTES_CRASH, 2, 6000, 0}, {5000, VOTES_KILL_AT_REVISION, -1, -1, 1}}},
+        {3, 2, 2, {{2500, VOTES_CRASH, 2, 6000, 0}, {5000, VOTES_KILL_AT_REVISION, -1, -1, 2}}},
         {5, 3, 5, {{8000, VOTES_FREEZE_SERVER, -1, 5000, 0}}},
         {5, 3, 5, {{8000, VOTES_CUT_ONE_WAY, -1, 6000, 1}}},
         {5, 3, 5, {{8000, VOTES_CUT_SERVER, -1, 6000, 0}}},

@@ -186,9 +186,11 @@ static void the_server_and_its_changes_are_told(void **state)
     assert_int_equal(read->changes[BOARD_CHANGES - 1].at, 15000);
     assert_string_equal(read->changes[BOARD_CHANGES - 1].server, "node-1");
     assert_string_equal(read->changes[BOARD_CHANGES - 2].reason, "the connection to the server is broken");
-    board_report(read, &again);
-    assert_non_null(strstr(again.data, "<h2>Serving node</h2><p>node-1; voters node-1, node-0&lt;b&gt;, node-2</p>"));
-    assert_non_null(strstr(again.data, "<td>none</td><td class=\"wrap\">the connection to the server is broken</td>"));
+    board_report(read, "", 0, &again);
+    assert_non_null(
+        strstr(again.data, "<h2>Serving node</h2><p>node-1; voters node-1, node-0&lt;b&gt;, node-2</p>"));
+    assert_non_null(
+        strstr(again.data, "<td>none</td><td class=\"wrap\">the connection to the server is broken</td>"));
     board_free(read);
     board_free(board);
 }
