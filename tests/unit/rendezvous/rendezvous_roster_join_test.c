@@ -84,7 +84,7 @@ static void what_does_not_fit_is_rejected_by_name(void **state)
     who = join_of(1);
     who.protocol_version = 9;
     join(f, 2, &who);
-    expect_rejection(f, "protocol version: this agent has 9, the server 4; run the same muster on all nodes");
+    expect_rejection(f, "protocol version: this agent has 9, the server 5; run the same muster on all nodes");
     who = join_of(1);
     who.min_nodes = 2; /* either alone is enough */
     join(f, 2, &who);
