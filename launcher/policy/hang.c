@@ -66,8 +66,11 @@ static bool is_active(const struct activity *before, const struct activity_sampl
 
 void activity_take(struct activity *activity, const struct activity_sample *sample, struct instant now)
 {
-    if (!activity->known || is_active(activity, sample, now))
+    /* The end of a worker is its last sign of life: the others waited for it, and end next. Of its session
+     * only helpers are left. */
+    if (!activity->known || (activity->over ? !activity->end_seen : is_active(activity, sample, now)))
         activity->quiet_since = now;
+    activity->end_seen = activity->over;
     activity->known = true;
     activity->sample = *sample;
     activity->taken = now;
@@ -93,9 +96,11 @@ int activities_hung(const struct activity *activities, int count, int64_t timeou
     int suspect = -1, fewest = count + 1;
     for (int i = 0; i < count; i++) {
         const struct activity *a = &activities[i];
+        if (!a->known || instant_diff_ns(a->taken, a->quiet_since) < timeout_ns)
+            return -1;
         if (a->over)
             continue;
-        if (!a->known || !a->sample.there || instant_diff_ns(a->taken, a->quiet_since) < timeout_ns)
+        if (!a->sample.there)
             return -1;
         const int same = count_same(activities, count, i);
         if (same < fewest) {

@@ -71,7 +71,8 @@ struct activity_sample {
 /* Zeroed it is ready. */
 struct activity {
     bool known; /* there was a sample */
-    bool over;  /* the worker has ended: it is left out; set by the caller */
+    bool over;  /* the worker has ended, and is none that hangs; set by the caller */
+    bool end_seen;
     struct activity_sample sample;
     struct instant taken;       /* when */
     struct instant quiet_since; /* the first of the samples since which the worker is quiet */
@@ -82,8 +83,8 @@ void activity_take(struct activity *activity, const struct activity_sample *samp
 /* How often to look for a time limit: an eighth of it, 0.25 s to 10 s. */
 int64_t activity_period_ns(int64_t timeout_ns);
 
-/* If all count workers have been quiet for timeout_ns: the index of the suspected one, which waits in another
- * place than most; the first where all wait in the same place. Otherwise -1. */
+/* If all count workers have been quiet, or over, for timeout_ns: the index of the suspected one, which waits
+ * in another place than most; the first where all wait in the same place. Otherwise -1. */
 int activities_hung(const struct activity *activities, int count, int64_t timeout_ns);
 
 /* "all wait in S futex_wait_queue", or "rank 1 waits in D folio_wait_bit, 3 of 3 others in S

@@ -470,14 +470,17 @@ class Hangs(SuperviseTest):
                  "    while time.monotonic() < end:\n        how = sys.argv[1]\n"
                  "        sum(range(100000)) if how == 'computes' else print('.', flush=True)\n"
                  "        time.sleep(0 if how == 'computes' else 0.2)\n"
+                 "    open('over', 'w').close()\n"
+                 "def rest():\n    while not os.path.exists('over'):\n        time.sleep(0.2)\n"
                  "def stuck():\n    time.sleep(600) if os.environ['RANK'] == '1' else os.read(os.pipe()[0], 1)\n"
-                 "stuck() if sys.argv[1] == 'stuck' else alive() if os.environ['RANK'] == '1' else time.sleep(3)\n")  # fmt: skip
+                 "stuck() if sys.argv[1] == 'stuck' else alive() if os.environ['RANK'] == '1' else rest()\n")  # fmt: skip
         path, flags = self.script("waits.py", waits), ("--standalone", "--nproc-per-node=3", "--hang-timeout=2", "--hang-watch=outside")
         _, err = self.run_muster(*flags, path, "stuck", code=134)
         self.assertRegex(err, r"rank 1 \(pid \d+\) is hung: no worker here used 1% of a processor or wrote output for 2 s; rank 1 waits in ")
         self.assertIn("in stuck", err)
         self.assertIn("rank      : 1", err[err.index("Root Cause") :])
         for how in ("computes", "writes"):
+            (self.folder / "over").unlink(missing_ok=True)
             self.run_muster(*flags, path, how)
 
     def test_two_nodes_agree(self):

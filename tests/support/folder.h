@@ -23,7 +23,8 @@ static inline int folder_remove(const char *path)
     DIR *open = opendir(path);
     for (const struct dirent *entry; open && (entry = readdir(open));) {
         char inside[500];
-        (void)snprintf(inside, sizeof inside, "%s/%s", path, entry->d_name);
+        if (snprintf(inside, sizeof inside, "%s/%s", path, entry->d_name) >= (int)sizeof inside)
+            continue; /* the folder stays, which the caller is told */
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && unlink(inside))
             (void)folder_remove(inside);
     }
