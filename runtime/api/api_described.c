@@ -68,7 +68,7 @@ static void described_text(const struct muster_trainer *t, const struct plan *pl
 {
     const struct cuda_description *d = api_described(t);
     const struct libraries l = libraries_of(t, plan->options.world_size);
-    const int64_t arenas = plan->arena_bytes[MEMORY_DEVICE] + plan->arena_bytes[MEMORY_COMM];
+    const int64_t arenas = plan_bytes_of(plan, PLAN_MEMORY_DEVICE);
     const int64_t left = d->memory_bytes - l.products - l.comm - arenas;
     const char *type;
     const double rate = rate_of(t, plan, &type);
@@ -94,7 +94,7 @@ static void described_json(const struct muster_trainer *t, const struct plan *pl
 {
     const struct cuda_description *d = api_described(t);
     const struct libraries l = libraries_of(t, plan->options.world_size);
-    const int64_t arenas = plan->arena_bytes[MEMORY_DEVICE] + plan->arena_bytes[MEMORY_COMM];
+    const int64_t arenas = plan_bytes_of(plan, PLAN_MEMORY_DEVICE);
     const char *type;
     const double rate = rate_of(t, plan, &type);
     while (out->length && out->data[out->length - 1] != '}')

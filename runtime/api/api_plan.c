@@ -62,6 +62,13 @@ int api_plan_sizes(struct muster_trainer *t, int local_size, struct muster_error
     return 0;
 }
 
+enum plan_memory api_plan_memory(const struct muster_trainer *t)
+{
+    const bool gpu = t->config.device == DEVICE_CUDA || api_described(t) ||
+                     (t->found.device.ops && !t->found.device.ops->host_memory);
+    return gpu ? PLAN_MEMORY_DEVICE : PLAN_MEMORY_ALL;
+}
+
 /* Whether every stage fits into training.memory_limit, and into a GPU that is described. */
 static int every_stage_fits(const struct muster_trainer *t, int world_size, struct muster_error *err)
 {
@@ -78,8 +85,8 @@ static int every_stage_fits(const struct muster_trainer *t, int world_size, stru
         return -1;
     int result = 0;
     for (int s = 0; s < stages.count && !result; s++)
-        result = plan_fits(&t->model, &stages.plans[s], device && (!limit || device < limit) ? device : limit,
-                           is, err);
+        result = plan_fits(&t->model, &stages.plans[s], api_plan_memory(t),
+                           device && (!limit || device < limit) ? device : limit, is, err);
     plan_stages_free(&stages);
     return result;
 }

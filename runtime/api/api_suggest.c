@@ -156,6 +156,7 @@ static int suggest(struct muster_trainer *t, const struct muster_machine *m, int
     const struct suggest_request request = {.world_size = m->world_size,
                                             .global_batch = t->config.global_batch,
                                             .memory = memory_of(t, m),
+                                            .counted = api_plan_memory(t),
                                             .rates = &rates};
     scope_free struct suggest_result *result = mem_calloc(1, sizeof *result);
     if (!result)

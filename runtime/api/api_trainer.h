@@ -144,6 +144,9 @@ int api_make_plan(struct muster_trainer *trainer, const struct train_place *plac
 int api_prepare(struct muster_trainer *trainer, struct muster_model *model, const char *const *settings,
                 const struct train_place *place, struct muster_error *err);
 void api_release(struct muster_trainer *trainer);
+/* Which of a plan's bytes a limit is of: a GPU's memory, or all (api_plan.c). */
+enum plan_memory api_plan_memory(const struct muster_trainer *trainer);
+
 /* ---- api_described.c: a plan for a GPU that is not here ---- */
 
 /* The GPU that training.device describes; NULL: it names a device to train on. */

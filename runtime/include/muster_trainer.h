@@ -41,8 +41,8 @@ enum muster_plan_format {
 MUSTER_API int64_t muster_plan_text(struct muster_model *model, int32_t world_size,
                                     const char *const *settings, int32_t format, char *text, int64_t size,
                                     struct muster_error *err);
-/* 0 if that plan is within training.memory_limit, or none is set; else MUSTER_E_NOMEM with both sizes and the
- * three cheapest changes of settings that make it fit. */
+/* 0 if that plan is within training.memory_limit, or none is set; else MUSTER_E_LIMIT with both sizes and the
+ * three cheapest changes of settings that make it fit. On a GPU the limit is of the GPU's memory. */
 MUSTER_API int muster_plan_fits(struct muster_model *model, int32_t world_size, const char *const *settings,
                                 struct muster_error *err);
 

@@ -513,12 +513,19 @@ int plan_json(const struct model *model, const struct plan *plan, struct buffer 
 enum { PLAN_STATE_ENTRIES = 7 };
 int plan_state_entries(const struct param_group *group, int entries[PLAN_STATE_ENTRIES]);
 
+/* Memory that the bytes of a plan are counted in. A CPU's has them all; a GPU has its own. */
+enum plan_memory {
+    PLAN_MEMORY_ALL,
+    PLAN_MEMORY_DEVICE, /* MEMORY_DEVICE and MEMORY_COMM */
+    PLAN_MEMORY_HOST,   /* MEMORY_PINNED and MEMORY_HOST: the machine's, next to a GPU */
+};
 int64_t plan_bytes(const struct plan *plan); /* bytes that a rank allocates in all memory classes */
+int64_t plan_bytes_of(const struct plan *plan, enum plan_memory memory);
 
-/* 0 if the plan needs at most `limit` bytes, else MUSTER_E_LIMIT with both sizes, `limit_is` ("is the memory
- * limit") and three changes of settings. Each change was planned and makes the plan fit; the three cost the
- * least time, by prediction. */
-int plan_fits(const struct model *model, const struct plan *plan, int64_t limit, const char *limit_is,
-              struct muster_error *err);
+/* 0 if the plan needs at most `limit` bytes of the memory, else MUSTER_E_LIMIT with both sizes, `limit_is`
+ * ("is the memory limit") and three changes of settings. Each change was planned and makes the plan fit; the
+ * three cost the least time, by prediction. */
+int plan_fits(const struct model *model, const struct plan *plan, enum plan_memory memory, int64_t limit,
+              const char *limit_is, struct muster_error *err);
 
 #endif

@@ -35,12 +35,16 @@ struct advice {
     double step_s;
 };
 
+int64_t plan_bytes_of(const struct plan *plan, enum plan_memory memory)
+{
+    const int64_t device = plan->arena_bytes[MEMORY_DEVICE] + plan->arena_bytes[MEMORY_COMM],
+                  host = plan->arena_bytes[MEMORY_PINNED] + plan->arena_bytes[MEMORY_HOST];
+    return memory == PLAN_MEMORY_DEVICE ? device : memory == PLAN_MEMORY_HOST ? host : device + host;
+}
+
 int64_t plan_bytes(const struct plan *plan)
 {
-    int64_t bytes = 0;
-    for (int m = 0; m < MEMORY_CLASS_COUNT; m++)
-        bytes += plan->arena_bytes[m];
-    return bytes;
+    return plan_bytes_of(plan, PLAN_MEMORY_ALL);
 }
 
 /* ---- changes ---- */
@@ -165,7 +169,7 @@ static void apply(const struct change *change, struct plan_options *o)
 
 /* Whether the changed plan fits, and its step; a plan that cannot be built does not fit. */
 static bool try_changes(const struct model *model, const struct plan *plan, struct advice *advice,
-                        int64_t limit)
+                        enum plan_memory memory, int64_t limit)
 {
     const struct plan_rates rates = plan_rates_nominal(1);
     struct plan_options options = plan->options;
@@ -176,7 +180,8 @@ static bool try_changes(const struct model *model, const struct plan *plan, stru
         apply(advice->second, &options);
     if (plan_build(model, &options, &changed, NULL) < 0)
         return false;
-    bool fits = plan_bytes(&changed) <= limit && plan_predict(model, &changed, &rates, &cost, NULL) == 0;
+    bool fits =
+        plan_bytes_of(&changed, memory) <= limit && plan_predict(model, &changed, &rates, &cost, NULL) == 0;
     plan_free(&changed);
     advice->step_s = fits ? cost.step_s : 0;
     return fits;
@@ -191,8 +196,8 @@ static int by_time(const void *left, const void *right)
 }
 
 /* Single changes, and pairs only of changes that do not fit alone. Returns how many fit, sorted by time. */
-static int find_advice(const struct model *model, const struct plan *plan, int64_t limit,
-                       const struct change *changes, int count, struct advice *found)
+static int find_advice(const struct model *model, const struct plan *plan, enum plan_memory memory,
+                       int64_t limit, const struct change *changes, int count, struct advice *found)
 {
     bool alone[CHANGES_MAX];
     int fitting = 0;
@@ -204,7 +209,7 @@ static int find_advice(const struct model *model, const struct plan *plan, int64
         if (alone[i])
             continue;
         found[fitting] = (struct advice){.first = &changes[i]};
-        alone[i] = try_changes(model, plan, &found[fitting], limit);
+        alone[i] = try_changes(model, plan, &found[fitting], memory, limit);
         smaller_fits[changes[i].kind] = falling && alone[i];
         fitting += alone[i];
     }
@@ -212,7 +217,7 @@ static int find_advice(const struct model *model, const struct plan *plan, int64
         for (int j = i + 1; j < count; j++) {
             found[fitting] = (struct advice){&changes[i], &changes[j], 0};
             if (!alone[i] && !alone[j] && changes[i].kind != changes[j].kind)
-                fitting += try_changes(model, plan, &found[fitting], limit);
+                fitting += try_changes(model, plan, &found[fitting], memory, limit);
         }
     qsort(found, (size_t)fitting, sizeof *found, by_time);
     return fitting;
@@ -244,10 +249,10 @@ static void write_advice(const struct model *model, const struct plan *plan, con
     }
 }
 
-int plan_fits(const struct model *model, const struct plan *plan, int64_t limit, const char *limit_is,
-              struct muster_error *err)
+int plan_fits(const struct model *model, const struct plan *plan, enum plan_memory memory, int64_t limit,
+              const char *limit_is, struct muster_error *err)
 {
-    const int64_t wanted = plan_bytes(plan);
+    const int64_t wanted = plan_bytes_of(plan, memory);
     char need[32], have[32], of_stage[32] = "";
     if (wanted <= limit)
         return 0;
@@ -259,11 +264,15 @@ int plan_fits(const struct model *model, const struct plan *plan, int64_t limit,
     scope_buffer text = {0};
     if (found) {
         const int count = list_changes(model, plan, changes);
-        write_advice(model, plan, found, find_advice(model, plan, limit, changes, count, found), &text);
+        write_advice(model, plan, found, find_advice(model, plan, memory, limit, changes, count, found),
+                     &text);
     }
     return error_set(err, MUSTER_E_LIMIT,
-                     "the plan needs %s (%lld bytes) on rank %d%s, but %s (%lld bytes) %s; %s",
-                     text_format_bytes(need, sizeof need, wanted), (long long)wanted, plan->options.rank,
-                     of_stage, text_format_bytes(have, sizeof have, limit), (long long)limit, limit_is,
-                     text.data && !text.failed ? text.data : "use more ranks");
+                     "the plan needs %s (%lld bytes)%s on rank %d%s, but %s (%lld bytes) %s; %s",
+                     text_format_bytes(need, sizeof need, wanted), (long long)wanted,
+                     memory == PLAN_MEMORY_DEVICE ? " of the device's memory"
+                     : memory == PLAN_MEMORY_HOST ? " of the host's memory"
+                                                  : "",
+                     plan->options.rank, of_stage, text_format_bytes(have, sizeof have, limit),
+                     (long long)limit, limit_is, text.data && !text.failed ? text.data : "use more ranks");
 }

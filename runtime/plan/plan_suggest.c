@@ -143,18 +143,21 @@ static int most_calls(const struct plan_options *o, int stage)
     return calls < m ? calls : m;
 }
 
-static int64_t least_bytes(const struct plan_options *o, const struct part_needs *parts)
+static int64_t least_bytes(const struct plan_options *o, enum plan_memory counted,
+                           const struct part_needs *parts)
 {
     const int stages = o->mesh.side[SIDE_PIPELINE], shards = o->mesh.side[SIDE_SHARD];
     const bool sharded = o->strategy != STRATEGY_NO_SHARD,
                resident = !sharded || o->strategy == STRATEGY_SHARD_OPTIM;
     const int real = dtype_size(o->dtype), param = dtype_size(o->param_dtype);
+    const bool counts_moments = counted == PLAN_MEMORY_ALL || o->optimizer_memory == MEMORY_DEVICE;
+    const int moments = counts_moments ? optimizer_moments(&o->optimizer) : 0;
     int64_t most = 0;
     for (int stage = 0; stage < stages; stage++) {
         const int64_t elements = parts[stage].elements, mine = sharded ? elements / shards : elements;
         const bool keeps = o->recompute.kind == RECOMPUTE_NONE && o->chunks == 1;
         const int64_t bytes = (resident ? elements : mine) * param +
-                              mine * real * (1 + optimizer_moments(&o->optimizer) + (param < real)) +
+                              mine * real * (1 + moments + (param < real)) +
                               (keeps ? parts[stage].saved * most_calls(o, stage) : 0);
         most = bytes > most ? bytes : most;
     }
@@ -178,10 +181,11 @@ static int list_mesh(struct suggest_search *s, const struct plan_options *option
     if (plan_cut_model(s->model, options, &cut, s->err) < 0)
         return -1;
     measure_parts(s, options, s->seen, parts);
-    s->list[s->count] = (struct mesh_candidate){.options = *options,
-                                                .least_s = least_seconds(options, parts),
-                                                .least_bytes = least_bytes(options, parts),
-                                                .number = s->count};
+    s->list[s->count] =
+        (struct mesh_candidate){.options = *options,
+                                .least_s = least_seconds(options, parts),
+                                .least_bytes = least_bytes(options, s->request->counted, parts),
+                                .number = s->count};
     s->count++;
     return 0;
 }
@@ -335,7 +339,8 @@ static int try_mesh(struct suggest_search *s, const struct mesh_candidate *candi
              plan_stages_run(s->model, &stages, s->request->rates, cost, &err) < 0;
     *found = (struct suggestion){.options = *o};
     for (int stage = 0; !failed && stage < stages.count; stage++) {
-        found->bytes = cost->stage[stage].bytes > found->bytes ? cost->stage[stage].bytes : found->bytes;
+        const int64_t bytes = plan_bytes_of(&stages.plans[stage], s->request->counted);
+        found->bytes = bytes > found->bytes ? bytes : found->bytes;
         found->node_bytes += plan_node_bytes(&stages.plans[stage], s->request->rates);
     }
     plan_stages_free(&stages);

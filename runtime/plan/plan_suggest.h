@@ -11,13 +11,14 @@ struct suggest_request {
     int world_size;
     int64_t global_batch;
     int64_t memory;                 /* most bytes of a rank; 0: any */
+    enum plan_memory counted;       /* against it */
     const struct plan_rates *rates; /* with ranks_per_node and link of the machine */
     bool exhaustive;                /* plans every mesh, also meshes that cannot be among the fastest */
 };
 struct suggestion {
     struct plan_options options; /* rank 0's */
     double step_s, idle;
-    int64_t bytes;     /* size of one rank in the largest stage */
+    int64_t bytes;     /* one rank's in the largest stage, as the request counts them */
     double node_bytes; /* received by all nodes from other nodes in a step */
 };
 struct suggest_result {

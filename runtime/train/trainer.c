@@ -78,6 +78,7 @@ static int check_memory(const struct trainer *trainer, const struct trainer_opti
 {
     int sharing = options->local_world_size > 0 ? options->local_world_size : 1;
     const bool host = trainer->ops->host_memory; /* a device has its own memory, of which the rank gets all */
+    const char *here = "is what this machine has for it";
     char kept_text[32], free_text[96];
     const bool own_comm = options->comm && options->world_size > 1 && !strcmp(options->comm->name, "nccl");
     const int64_t kept = trainer->ops->memory_kept ? trainer->ops->memory_kept(trainer->device, own_comm) : 0;
@@ -89,14 +90,22 @@ static int check_memory(const struct trainer *trainer, const struct trainer_opti
                    text_format_bytes(kept_text, sizeof kept_text, kept)); /* fits */
     bool by_user = limit > 0 && (machine <= 0 || limit <= machine);
     int64_t available = by_user ? limit : machine;
-    if (available <= 0 || !plan_fits(trainer->model, &trainer->plan, available,
-                                     by_user ? "is the memory limit"
-                                     : host  ? "is what this machine has for it"
-                                             : free_text,
-                                     err))
+    const enum plan_memory memory = host ? PLAN_MEMORY_ALL : PLAN_MEMORY_DEVICE;
+    if (available > 0 && plan_fits(trainer->model, &trainer->plan, memory, available,
+                                   by_user ? "is the memory limit"
+                                   : host  ? here
+                                           : free_text,
+                                   err)) {
+        if (err && !by_user && (!host || plan_bytes(&trainer->plan) <= host_memory_total() / sharing))
+            err->code = MUSTER_E_NOMEM; /* other processes use it now, and may free it */
+        return -1;
+    }
+    const int64_t beside =
+        host ? 0 : host_memory_available() / sharing; /* for pinned memory and the host's */
+    if (beside <= 0 || !plan_fits(trainer->model, &trainer->plan, PLAN_MEMORY_HOST, beside, here, err))
         return 0;
-    if (err && !by_user && (!host || plan_bytes(&trainer->plan) <= host_memory_total() / sharing))
-        err->code = MUSTER_E_NOMEM; /* other processes use it now, and may free it */
+    if (err && plan_bytes_of(&trainer->plan, PLAN_MEMORY_HOST) <= host_memory_total() / sharing)
+        err->code = MUSTER_E_NOMEM;
     return -1;
 }
 

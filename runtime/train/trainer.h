@@ -40,7 +40,8 @@ struct trainer_options {
     const char *address;          /* address for comm_tcp, see comm_options */
     const char *key;              /* key prefix, unique per round; NULL: "trainer" */
     int64_t timeout_ns;           /* time-out of every collective */
-    int64_t memory_limit; /* bytes a rank may plan; 0: the machine's free memory; a larger plan is refused */
+    int64_t memory_limit; /* bytes a rank may plan, of the device's memory; 0: what is free; a larger plan is
+                             refused */
     uint64_t seed;        /* seed of the parameter initialisation */
     /* Options of the loss scale, used if parameters or reductions are fp16; all 0: loss_scale_defaults. */
     struct loss_scale_options loss_scale;

@@ -428,6 +428,18 @@ class Memory(Cuda):
                 self.assertIn("used on the host", result.output)
 
     @needs_fakes
+    def test_a_limit_is_of_the_devices_memory(self):
+        host = ("training.optimizer_memory=host",)
+        planned = self.plan("cuda", "--plan", *(f"--set={change}" for change in host))["bytes_by_memory"]
+        device = planned["device"] + planned["comm"]
+        self.assertGreater(planned["pinned"] + planned["host"], 1 << 15)
+        self.learns(*host, f"training.memory_limit={device}")
+        refused = self.train(*host, f"training.memory_limit={device - 1}")
+        self.assertNotEqual(refused.status, 0)
+        self.assertRegex(refused.output, rf"the plan needs .* \({device} bytes\) of the device's memory on rank 0, but .* is the memory limit")
+        self.learns(*host, FAKE_CUDA_MEMORY=device + (161 << 20))  # the libraries' 160 MiB, the device's own
+
+    @needs_fakes
     def test_nothing_is_allocated_after_the_second_step(self):
         for self.comm, graphs, dtype in ("host", "false", "fp16"), ("nccl", "true", "bf16"):
             counts = []

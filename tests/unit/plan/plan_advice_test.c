@@ -86,8 +86,8 @@ static int check_advice(const struct plan_model *m, const struct plan_options *o
     const int64_t limit = plan_bytes(&plan) * percent / 100;
     char *advice[3];
     double before = 0;
-    assert_int_equal(plan_fits(&m->model, &plan, plan_bytes(&plan), "is all", &err), 0);
-    assert_int_equal(plan_fits(&m->model, &plan, limit, "is too little", &err), -1);
+    assert_int_equal(plan_fits(&m->model, &plan, PLAN_MEMORY_ALL, plan_bytes(&plan), "is all", &err), 0);
+    assert_int_equal(plan_fits(&m->model, &plan, PLAN_MEMORY_ALL, limit, "is too little", &err), -1);
     assert_int_equal(err.code, MUSTER_E_LIMIT);
     print_message("%lld%%: %s\n", (long long)percent, err.text);
     const int count = cut_advice(err.text, advice);
@@ -122,6 +122,30 @@ static void what_does_not_fit_is_told_what_would(void **state)
     plan_model_destroy(m);
 }
 
+/* Pinned memory is no part of a GPU's. */
+static void memory_of_a_device_and_of_its_host_are_counted_apart(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(2, 32, 64, 128, 2048, 0);
+    struct plan_options options = plan_world_options(STRATEGY_NO_SHARD, 1, 1, 1);
+    options.optimizer_memory = MEMORY_HOST;
+    struct plan plan = built(m, &options);
+    struct muster_error err = {0};
+    const int64_t device = plan_bytes_of(&plan, PLAN_MEMORY_DEVICE),
+                  host = plan_bytes_of(&plan, PLAN_MEMORY_HOST);
+    assert_int_equal(device + host, plan_bytes(&plan));
+    assert_true(device > 0 && host > 0);
+    assert_int_equal(plan_fits(&m->model, &plan, PLAN_MEMORY_DEVICE, device, "is all", &err), 0);
+    assert_int_equal(plan_fits(&m->model, &plan, PLAN_MEMORY_HOST, host, "is all", &err), 0);
+    assert_int_equal(plan_fits(&m->model, &plan, PLAN_MEMORY_ALL, device, "is too little", &err), -1);
+    assert_int_equal(plan_fits(&m->model, &plan, PLAN_MEMORY_DEVICE, device - 1, "is too little", &err), -1);
+    assert_non_null(strstr(err.text, "of the device's memory on rank 0"));
+    assert_int_equal(plan_fits(&m->model, &plan, PLAN_MEMORY_HOST, host - 1, "is too little", &err), -1);
+    assert_non_null(strstr(err.text, "of the host's memory on rank 0"));
+    plan_free(&plan);
+    plan_model_destroy(m);
+}
+
 /* Logits are cut into chunks where that is enough: the largest that fits, once. */
 static void a_large_head_is_cut_into_chunks(void **state)
 {
@@ -130,7 +154,9 @@ static void a_large_head_is_cut_into_chunks(void **state)
     struct plan_options options = plan_world_options(STRATEGY_NO_SHARD, 1, 1, 1);
     struct plan plan = built(m, &options);
     struct muster_error err = {0};
-    assert_int_equal(plan_fits(&m->model, &plan, plan_bytes(&plan) - (40 << 20), "is too little", &err), -1);
+    assert_int_equal(
+        plan_fits(&m->model, &plan, PLAN_MEMORY_ALL, plan_bytes(&plan) - (40 << 20), "is too little", &err),
+        -1);
     print_message("%s\n", err.text);
     const char *first = strstr(err.text, "training.head_chunk: 16M");
     assert_non_null(first);
@@ -158,7 +184,8 @@ static void the_smaller_form_of_an_embeddings_gradient_is_offered(void **state)
         struct plan plan = built(m, &options), smaller = built(m, &other);
         struct muster_error err = {0};
         assert_true(plan_bytes(&smaller) < plan_bytes(&plan));
-        assert_int_equal(plan_fits(&m->model, &plan, plan_bytes(&smaller), "is too little", &err), -1);
+        assert_int_equal(
+            plan_fits(&m->model, &plan, PLAN_MEMORY_ALL, plan_bytes(&smaller), "is too little", &err), -1);
         print_message("%s\n", err.text);
         assert_non_null(strstr(err.text, rows ? "training.embedding_gradient: rows"
                                               : "training.embedding_gradient: dense"));
@@ -172,7 +199,8 @@ static void the_smaller_form_of_an_embeddings_gradient_is_offered(void **state)
     alone.shape = (struct shape){4, 64};
     struct plan plan = built(m, &alone);
     struct muster_error err = {0};
-    assert_int_equal(plan_fits(&m->model, &plan, plan_bytes(&plan) / 2, "is too little", &err), -1);
+    assert_int_equal(
+        plan_fits(&m->model, &plan, PLAN_MEMORY_ALL, plan_bytes(&plan) / 2, "is too little", &err), -1);
     assert_null(strstr(err.text, "embedding_gradient")); /* one rank exchanges nothing */
     plan_free(&plan);
     plan_model_destroy(m);
@@ -250,6 +278,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_fit_is_told_what_would),
+        cmocka_unit_test(memory_of_a_device_and_of_its_host_are_counted_apart),
         cmocka_unit_test(a_large_head_is_cut_into_chunks),
         cmocka_unit_test(the_smaller_form_of_an_embeddings_gradient_is_offered),
         cmocka_unit_test(prediction_follows_the_schedule),
