@@ -44,6 +44,7 @@ int api_plan_sizes(struct muster_trainer *t, int local_size, struct muster_error
             return -1;
         t->plan.kernels = module->device->kernels(NULL);
         t->plan.grouped = true;
+        t->plan.adds_apart = mesh_size(t->plan.mesh) > 1 && t->config.comm != TRAIN_COMM_HOST; /* by NCCL */
         return 0;
     }
     if (device_choose((enum device_choice)t->config.device, &chosen, err) < 0)

@@ -19,7 +19,7 @@
 #include "rendezvous/store/kv_store.h"
 #include "runtime/device/device.h"
 
-enum { COMM_ABI = 5 };
+enum { COMM_ABI = 6 };
 
 #define COMM_KINDS(X)                                                                                        \
     X(COMM_ALL_GATHER, "all_gather")                                                                         \
@@ -97,6 +97,11 @@ struct comm_options {
     int arena_count;
     const char *address; /* for comm_tcp: numeric, this rank's as the store sees it; NULL: loopback */
     int node;            /* for comm_node: only ranks of a machine with the same number share memory */
+    /* Device memory for the reductions of a comm that adds apart, shared with its splits: as large as the
+     * largest result. NULL: the comm makes it at the first operation that needs it. The caller adds on one
+     * stream at a time. */
+    void *sums;
+    int64_t sums_bytes;
 };
 
 struct comm_ops {
@@ -104,6 +109,7 @@ struct comm_ops {
     const char *name; /* "host", "tcp", "node", "delay", "nccl" */
     bool serial; /* operations of all comms of a device run one after another, so that several streams lose
                   * nothing by sharing one */
+    bool adds_apart; /* a result that is added to its buffer goes to comm_options.sums first */
     struct comm *(*create)(const struct comm_options *options, struct muster_error *err);
     void (*destroy)(struct comm *comm); /* accepts NULL; its stream must be empty */
     /* Collective: ranks of one color form a new comm, ranked by key, then by old rank. */

@@ -457,6 +457,7 @@ const struct comm_ops *comm_nccl(void)
         .size = sizeof ops,
         .name = "nccl",
         .serial = true,
+        .adds_apart = true,
         .create = nccl_create,
         .destroy = nccl_destroy,
         .split = nccl_split,

@@ -16,10 +16,10 @@
  * sends and receives in one group; a barrier is an all-reduce of one number. exchange is a group, too, of
  * device memory alone: each of its operations counts, and all of them begin and end together.
  *
- * NCCL cannot accumulate. The result goes to a buffer of the comm's own, and a kernel adds it from
- * there, for f32 only. Memory outside the arenas: one result for accumulation, both sides of the operation
- * (twice) for host memory, and NCCL's own memory. Each buffer has the size of the largest such operation, and
- * is made at the first operation that needs it.
+ * NCCL cannot accumulate. The result goes to comm_options.sums, and a kernel adds it from there, for f32
+ * only. Memory outside the arenas: both sides of the operation (twice) for host memory, and NCCL's own
+ * memory. The first comm is made with room for 64 KB of host memory. Larger operations on it, and results to
+ * be added without comm_options.sums, have a buffer made at the first that needs it.
  *
  * Order. Two communicators of one device whose operations run at once can wait for each other's place on it.
  * So every operation of a family waits on the device for the previously issued operation: the schedule, the

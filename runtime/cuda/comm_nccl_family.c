@@ -35,6 +35,8 @@ static struct nccl_family *allocate(const struct comm_options *options, const st
     family->device_ops = options->device_ops;
     family->rank = options->rank;
     family->size = options->size;
+    family->sums = options->sums;
+    family->sums_bytes = options->sums_bytes;
     family->end_ns = options->timeout_ns < NCCL_DESTROY_NS ? options->timeout_ns : NCCL_DESTROY_NS;
     family->by_schedule = !is_setting("MUSTER_NCCL_ORDER", "free");
     family->blocking = family->by_schedule; /* what ends a call inside is the flag that parts share */

@@ -142,6 +142,8 @@ struct nccl_family {
     const struct device_ops *device_ops;
     int cuda_device, rank, size;
     char name[COMM_NAME];
+    void *sums; /* comm_options.sums */
+    int64_t sums_bytes;
     int64_t end_ns;             /* an ending rank waits so long for the others' ends */
     bool by_schedule, blocking; /* blocking: communicators but for the base are */
     ncclComm_t base;            /* where blocking; under the lock; NULL: none (any more) */

@@ -91,6 +91,21 @@ static int64_t aligned(int64_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
+/* Memory of a result that is added: of the comm's caller, or our own. */
+static void *sums_of(struct nccl_comm *comm, int64_t bytes, struct muster_error *err)
+{
+    const struct nccl_family *family = comm->family;
+    if (!family->sums) {
+        const struct device_arena *block = block_of(comm, MEMORY_DEVICE, bytes, err);
+        return block ? block->base : NULL;
+    }
+    if (bytes <= family->sums_bytes)
+        return family->sums;
+    (void)error_set(err, MUSTER_E_LIMIT, "comm %s: a result of %lld bytes to be added, and room for %lld",
+                    comm->comm.name, (long long)bytes, (long long)family->sums_bytes);
+    return NULL;
+}
+
 int nccl_stage_prepare(struct nccl_comm *comm, const struct comm_call *call, struct nccl_buffers *buffers,
                        struct muster_error *err)
 {
@@ -112,7 +127,9 @@ int nccl_stage_prepare(struct nccl_comm *comm, const struct comm_call *call, str
     if (buffers->add && buffers->stage_out)
         return error_set(err, MUSTER_E_UNSUPPORTED, "%s, accumulating, into host memory by NCCL",
                          comm_kind_name(op->kind));
-    if (!buffers->stage_in && !buffers->stage_out && !buffers->add)
+    if (buffers->add && !buffers->stage_in)
+        return (buffers->recv = sums_of(comm, out, err)) ? 0 : -1;
+    if (!buffers->stage_in && !buffers->stage_out)
         return 0;
     struct device_arena *there = block_of(comm, MEMORY_DEVICE, aligned(in) + aligned(out), err);
     struct device_arena *here = there && (buffers->stage_in || buffers->stage_out)

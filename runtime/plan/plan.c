@@ -157,6 +157,21 @@ static void add_copies(struct plan_builder *b)
         plan->copies = plan_add_buffer(b, PLAN_COPIES, MEMORY_HOST, b->options->state_copies * bytes);
 }
 
+/* The comm has one such operation at a time. */
+static void add_sums(struct plan_builder *b)
+{
+    struct plan *plan = b->plan;
+    int64_t bytes = 0;
+    plan->sums = -1;
+    for (int o = 0; b->options->adds_apart && o < plan->op_count; o++) {
+        const struct comm_op *op = &plan->ops[o].comm;
+        const bool adds = plan->ops[o].kind == OP_COMM && op->accumulate;
+        bytes = adds && op->count * dtype_size(op->dtype) > bytes ? op->count * dtype_size(op->dtype) : bytes;
+    }
+    if (bytes)
+        plan->sums = plan_add_buffer(b, PLAN_SUMS, MEMORY_DEVICE, bytes);
+}
+
 /* ---- hash ---- */
 
 static uint64_t hash_ints(uint64_t hash, const int *values, size_t count)
@@ -336,6 +351,7 @@ static void (*const phases[])(struct plan_builder *b) = {
     plan_emit_update,
     plan_wait_for_carried,
     plan_finish_schedule,
+    add_sums,
     /* addresses */
     plan_live_intervals,
     plan_place_entries,

@@ -171,6 +171,7 @@ struct plan_options {
     /* Transfers between stages run on one stream, in groups (plan_round.c): for a comm whose operations run
      * one after another (comm_ops.exchange). */
     bool grouped;
+    bool adds_apart; /* sums that are added to a gradient go through plan.sums first (comm_ops.adds_apart) */
     int64_t chunk_bytes; /* chunk size of layers (layer_context); 0: each layer's choice */
     enum embedding_gradient embedding_gradient;
     struct compression_options compression;
@@ -227,6 +228,7 @@ struct param_place {
     X(PLAN_GRAD_FULL, "grad_full")     /* full gradient of one group until it is reduced */                  \
     X(PLAN_REDUCE, "reduce_slot")      /* a gradient rounded to reduce_dtype, then its reduction */          \
     X(PLAN_GRAD_SHARD, "grad_shard")   /* reduced gradient, accumulated over micro-batches */                \
+    X(PLAN_SUMS, "sums")               /* a reduction that the comm then adds to its buffer */               \
     X(PLAN_ROWS, "rows")               /* gradients of rows that all ranks have looked up */                 \
     X(PLAN_ROW_INDEX, "row_index")     /* indices of the rows in PLAN_ROWS */                                \
     X(PLAN_OUT, "out")                 /* a layer's output */                                                \
@@ -445,6 +447,7 @@ struct plan {
     int checkpoint;     /* checkpoint_bytes of HOST memory, which no operation uses; -1: none */
     int copies;         /* state_copies of HOST memory, which no operation uses; -1: none */
     int scratch;        /* the same of scratch_bytes */
+    int sums;           /* PLAN_SUMS, of adds_apart; -1: none */
     /* The sets of stages that hold trained parameters together, as group.stages: a comm of AXIS_TIED each. */
     uint64_t ties[PLAN_TIES];
     int tie_count;

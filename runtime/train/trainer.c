@@ -61,6 +61,7 @@ static int make_plan(struct trainer *trainer, const struct trainer_options *opti
     wanted.rank = options->rank;
     wanted.world_size = options->world_size;
     wanted.grouped = !options->delay && comm_of(trainer, options)->exchange;
+    wanted.adds_apart = !options->delay && comm_of(trainer, options)->adds_apart;
     if (plan_build(trainer->model, &wanted, &trainer->plan, err))
         return -1;
     for (int g = 0; g < trainer->plan.group_count && !trainer->ops->host_memory; g++)
@@ -149,7 +150,9 @@ static const char *trainer_key(const struct trainer_options *options)
 static int make_comms(struct trainer *trainer, const struct trainer_options *options,
                       struct muster_error *err)
 {
-    bool have = trainer->plan.arena_bytes[MEMORY_COMM] > 0;
+    const struct plan *plan = &trainer->plan;
+    const struct plan_entry *sums = plan->sums < 0 ? NULL : &plan->entries[plan->sums];
+    bool have = plan->arena_bytes[MEMORY_COMM] > 0;
     const struct comm_table_options table = {
         .ops = comm_of(trainer, options),
         .delay = options->delay,
@@ -163,8 +166,10 @@ static int make_comms(struct trainer *trainer, const struct trainer_options *opt
                  .device = trainer->device,
                  .device_ops = trainer->ops,
                  .arenas = have ? &trainer->arenas[MEMORY_COMM] : NULL,
-                 .arena_count = have},
-        .plan = &trainer->plan,
+                 .arena_count = have,
+                 .sums = sums ? (char *)trainer->arenas[MEMORY_DEVICE].base + sums->offset : NULL,
+                 .sums_bytes = sums ? sums->bytes : 0},
+        .plan = plan,
         .stream = trainer->streams[STREAM_COMPUTE],
     };
     return comm_table_create(&trainer->comms, &table, err);

@@ -217,6 +217,14 @@ extern "C" int64_t fake_host_ns()
     return host_ns;
 }
 
+/* Memory is asked for after work that comes once everything is made. */
+static bool allocates_late(const char *function)
+{
+    static const bool set = *fake_setting("FAKE_CUDA_NO_MEMORY_AFTER") != '\0';
+    return set && (!strcmp(function, "cudaMalloc") || !strcmp(function, "cudaHostAlloc")) &&
+           fake_calls(fake_setting("FAKE_CUDA_NO_MEMORY_AFTER"));
+}
+
 extern "C" int fake_refuse(const char *function)
 {
     static bool registered = false;
@@ -230,6 +238,10 @@ extern "C" int fake_refuse(const char *function)
     }
     take_time(fake_cost_us(function));
     count_host_time(function);
+    if (allocates_late(function)) {
+        fake_complain("%s after the first %s", function, fake_setting("FAKE_CUDA_NO_MEMORY_AFTER"));
+        return 1;
+    }
     if (!fake_means("FAKE_CUDA_FAIL", function, call))
         return 0;
     fake_complain("%s was told to fail", function);

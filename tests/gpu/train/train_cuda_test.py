@@ -46,6 +46,8 @@ logging: {{interval: 1, sample_length: 0}}
 """
 BOUNCES = 2 << 20  # pinned memory of the device itself (runtime/cuda/device_cuda.h)
 WORKSPACE = 32 << 20  # for products (runtime/cuda/products.h)
+NCCL_STAGE = 2 * (64 << 10)  # pinned and device, for a host's variables, and
+NCCL_BARRIER = 256  # of each communicator (runtime/cuda/comm_nccl.h)
 STAGE = 4 << 20  # pinned, of each staged comm (runtime/comm/comm_staged.c)
 
 needs_fakes = unittest.skipIf(ON_GPU, "asks the fakes for something")
@@ -362,9 +364,8 @@ class Memory(Cuda):
         self.assertEqual(staged % STAGE, 0)
         self.assertLessEqual(staged, 4 * STAGE)  # gathers, reductions on the shard's and the world's axis, between steps
         self.comm = "nccl"
-        nccl = self.beyond_the_plan(ranks=2) - WORKSPACE - BOUNCES  # runtime/cuda/comm_nccl.h: memory outside of the arenas
-        self.assertLess(0, nccl)
-        self.assertLess(nccl, 1 << 20)
+        for sets in (), ("model.channels=128", "training.global_batch=8", *self.four):  # micro-batches whose gradients are added
+            self.assertEqual(self.beyond_the_plan(*sets, ranks=2) - WORKSPACE - BOUNCES, NCCL_STAGE + NCCL_BARRIER)
 
     @needs_fakes
     def test_a_plan_is_that_of_the_devices_kernels(self):
@@ -385,8 +386,8 @@ class Memory(Cuda):
     def test_high_water_of_replicas_of_shards(self):
         self.comm = "nccl"
         for dtype in self.types.values():
-            beyond = self.beyond_the_plan(*self.hybrid, *self.four, *dtype, ranks=4) - WORKSPACE - BOUNCES
-            self.assertTrue(0 < beyond < 1 << 20, beyond)
+            beyond = self.beyond_the_plan(*self.hybrid, *self.four, "training.global_batch=16", *dtype, ranks=4) - WORKSPACE - BOUNCES
+            self.assertEqual(beyond, NCCL_STAGE + 3 * NCCL_BARRIER)  # of all ranks, of shards, of replicas
 
     def plan(self, device, *sets, **environment):
         """The plan as JSON, or the error, on a machine without a driver."""
@@ -452,6 +453,14 @@ class Memory(Cuda):
             for name in ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy"):
                 self.assertNotIn(name, counts[1])
             self.assertGreater(counts[1]["adamw"], counts[0]["adamw"])
+
+    @needs_fakes
+    def test_nothing_is_allocated_once_layers_run(self):
+        for self.comm, sets in (("host", ()), ("nccl", ()), ("nccl", ("training.embedding_gradient=rows",)), ("nccl", self.types["bf16"]),
+                                ("nccl", ("training.strategy=NO_SHARD",))):
+            self.learns("training.global_batch=8", "model.channels=128", *sets, ranks=2, FAKE_CUDA_NO_MEMORY_AFTER="embedding_forward")
+        refused = self.train(ranks=1, FAKE_CUDA_NO_MEMORY_AFTER="cudaMalloc")
+        self.assertIn("fake CUDA: cudaMalloc after the first cudaMalloc", refused.output)
 
 
 class Graphs(Cuda):
