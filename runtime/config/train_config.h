@@ -112,7 +112,7 @@ struct train_config {
     int on_nonfinite; /* TRAIN_NONFINITE_... */
     int64_t seed;
     int64_t threads;      /* threads of the compute stream; 0: cores / local world size */
-    int64_t memory_limit; /* bytes a rank may plan, of a GPU's own memory where it has one; 0: all free memory */
+    int64_t memory_limit; /* bytes a rank may plan, on a GPU of its memory; 0: all free memory */
     int device;           /* enum device_choice; after those, enum cuda_device: a plan for it alone */
     int comm;             /* TRAIN_COMM_... */
     bool sync_errors;     /* a GPU's errors name the exact operation */
