@@ -31,7 +31,9 @@ NO_SECRET_UNTOLD = "does not speak muster's protocol: torchrun, or another progr
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(range(190))
 
 
-CORPUS = pathlib.Path(__file__).resolve().parent.parent / "fuzz" / "corpus" / "wire"  # a frame of each kind
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+CORPUS = SOURCE / "tests" / "fuzz" / "corpus" / "wire"  # a frame of each kind
+VERSION = int(re.search(r"ROSTER_PROTOCOL_VERSION = (\d+)", (SOURCE / "rendezvous" / "roster" / "roster.h").read_text())[1])
 
 
 class Fixed(int):
@@ -62,7 +64,7 @@ def protobuf(fields):
 
 def join(**lies):
     """A JOIN that the server of these tests would take, but for the lies."""
-    fields = {"version": 4, "job_id": b"none", "min_nodes": 2, "max_nodes": 2, "elastic": 0, "agent_name": b"outsider", "node_rank": 2}
+    fields = {"version": VERSION, "job_id": b"none", "min_nodes": 2, "max_nodes": 2, "elastic": 0, "agent_name": b"outsider", "node_rank": 2}
     fields |= {"high": Fixed(7), "low": Fixed(8), "local": 1, "role": b"default", "store": b"10.0.0.1", "port": 29500, **lies}
     numbers = dict(job_id=1, min_nodes=2, max_nodes=3, elastic=4, agent_name=5, node_rank=6, high=7, low=8, local=9, role=10)
     numbers |= dict(vote_addr=25, vote_port=26, known=27, store=11, port=12, held=13, number=14, restarts=15, epoch=16, last=17, last_nodes=18, held_done=19, server_done=20)
