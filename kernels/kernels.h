@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/stored.h"
 #include "proto/include/muster_error.h"
 
 #ifdef __cplusplus
@@ -214,8 +215,9 @@ static inline float compress_narrow_limit(enum dtype dtype)
     return dtype == DTYPE_F16 ? 65504.0f : 3.38953139e38f;
 }
 
-/* Compression of gradients on a device whose memory the host does not reach: the functions of
- * runtime/compress of the same names, for float, on the stream. Clip factor and skip are those of scalars. */
+/* Compression of gradients, and opening of parameters in few bits, on a device whose memory the host does not
+ * reach: the functions of runtime/compress and runtime/rounding of the same names, for float, on the stream.
+ * Clip factor and skip are those of scalars. */
 struct kernels_compress {
 #define COMPRESSION(name, parameters, arguments) void (*name)(KERNELS_EACH parameters, void *stream);
 #define COMPRESSION_WORK(name)                   size_t (*name)(void); /* bytes of work memory */
@@ -249,7 +251,7 @@ struct kernels {
     const struct kernels_compress *compress; /* NULL: gradients are in the host's memory */
 };
 
-enum { KERNELS_ABI = 15 };
+enum { KERNELS_ABI = 16 };
 
 /* How far apart the rows of a matrix are best that has `width` columns and whose distance is free; width
  * where an int does not hold the multiple. */

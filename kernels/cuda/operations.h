@@ -49,8 +49,9 @@ extern "C" {
 #define FIXED(name, parameters, arguments)                                                                   \
     KERNELS_PICK(CUDA_OTHER_##name, , CUDA_DECLARE(cuda_##name, parameters))
 #define WORK(name, parameters, arguments) size_t cuda_##name parameters;
-/* Compression of gradients: the functions of runtime/compress, with their bits but for the figures, whose
- * sums have another order. `gradient`, `feedback`, `factor` and the factors are floats. */
+/* Compression of gradients and opening of parameters in few bits: the functions of runtime/compress and
+ * runtime/rounding, with their bits but for the figures, whose sums have another order. `gradient`,
+ * `feedback`, `factor` and the factors are floats. */
 #define COMPRESSION(name, parameters, arguments) CUDA_DECLARE(cuda_##name, parameters)
 #define COMPRESSION_WORK(name)                   size_t cuda_##name(void);
 #include "kernels/operations.inc"

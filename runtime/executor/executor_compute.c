@@ -111,6 +111,17 @@ static void run_rows(void *argument)
     }
 }
 
+/* Units of a group that is held in few bits. */
+static void open_stored(const struct op_block *b, enum dtype to, int64_t n)
+{
+    const struct kernels *k = b->executor->parts.kernels;
+    const enum stored stored = b->executor->parts.plan->groups[b->op->group].stored;
+    if (k->compress)
+        k->compress->stored_open(b->to, to, b->from, stored, n, b->context.stream);
+    else
+        stored_open(stored, b->from, n, b->to, to);
+}
+
 static void run_cast(void *argument)
 {
     const struct op_block *b = argument;
@@ -118,8 +129,8 @@ static void run_cast(void *argument)
     const struct plan_entry *entries = b->executor->parts.plan->entries;
     const enum dtype from = entries[b->op->from].dtype, to = entries[b->op->to].dtype;
     const int64_t n = b->op->bytes / dtype_size(to);
-    if (from == DTYPE_U8) /* units of a group that is held in few bits */
-        stored_open(b->executor->parts.plan->groups[b->op->group].stored, b->from, n, b->to, to);
+    if (from == DTYPE_U8)
+        open_stored(b, to, n);
     else if (to == k->statistic)
         k->widen(b->to, b->from, from, b->op->beta, n, b->context.stream);
     else

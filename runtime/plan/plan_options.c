@@ -131,7 +131,7 @@ bool plan_is_narrow(enum dtype dtype)
 }
 
 /* Layers read gathered parameters as they are, in the type of the kernels' values. */
-static int check_value_type(const struct model *model, const struct plan_options *o, struct muster_error *err)
+static int check_value_type(const struct plan_options *o, struct muster_error *err)
 {
     const bool narrow = plan_is_narrow(o->value_dtype);
     const enum dtype value = narrow ? o->value_dtype : o->dtype;
@@ -144,15 +144,10 @@ static int check_value_type(const struct model *model, const struct plan_options
     if (o->kernels && o->kernels->value != value)
         return error_set(err, MUSTER_E_UNSUPPORTED, "values of %s: kernels %s compute in %s",
                          dtype_name(value), o->kernels->name, dtype_name(o->kernels->value));
-    for (int i = 0; narrow && i < model->param_count; i++)
-        if (model->params[i].stored != STORED_PLAIN)
-            return error_set(err, MUSTER_E_UNSUPPORTED,
-                             "%s is held as %s, which opens to fp32: use training.values: fp32",
-                             model->params[i].name, stored_name(model->params[i].stored));
     return 0;
 }
 
-static int check_dtypes(const struct model *model, const struct plan_options *o, struct muster_error *err)
+static int check_dtypes(const struct plan_options *o, struct muster_error *err)
 {
     if (o->dtype != DTYPE_F32 && o->dtype != DTYPE_F64)
         return error_set(err, MUSTER_E_UNSUPPORTED, "parameters of dtype %d; plans are for f32 and f64",
@@ -162,7 +157,7 @@ static int check_dtypes(const struct model *model, const struct plan_options *o,
         if (!plan_is_narrow(moved[i]) && moved[i] != DTYPE_F32 && moved[i] != o->dtype)
             return error_set(err, MUSTER_E_UNSUPPORTED, "%s of dtype %s; use bf16, f16 or %s",
                              i ? "reductions" : "parameters", dtype_name(moved[i]), dtype_name(o->dtype));
-    return check_value_type(model, o, err);
+    return check_value_type(o, err);
 }
 
 static int check_compression(const struct plan_options *o, struct muster_error *err)
@@ -231,7 +226,7 @@ int plan_check_options(const struct model *model, const struct plan_options *o, 
         return error_set(err, MUSTER_E_INVALID, "strategy %d is unknown", (int)o->strategy);
     if (check_mesh(model, o, err) < 0 || check_shape(model, o, err) < 0)
         return -1;
-    if (check_dtypes(model, o, err) < 0)
+    if (check_dtypes(o, err) < 0)
         return -1;
     if (o->prefetch_forward < 0 || o->prefetch_forward > PREFETCH_LIMIT || o->prefetch_backward < 0 ||
         o->prefetch_backward > PREFETCH_LIMIT)

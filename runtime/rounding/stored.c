@@ -5,14 +5,9 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "kernels/narrow.h"
+
 enum {
-    NF4_BLOCK = 64,
-    NF4_UNIT = 16384,
-    NF4_BLOCKS = NF4_UNIT / NF4_BLOCK,
-    NF4_CODES = NF4_UNIT / 2,
-    NF4_BYTES = NF4_CODES + NF4_BLOCKS + 2 * (int)sizeof(float),
-    INT8_UNIT = 256,
-    INT8_BYTES = INT8_UNIT + (int)sizeof(float),
     INT8_LARGEST = 127,
     E4M3_LARGEST = 0x7e, /* 448; 0x7f is no number */
 };
@@ -25,25 +20,9 @@ static const struct {
     STORED_KINDS(STORED_ROW)
 #undef STORED_ROW
 };
-_Static_assert(NF4_BYTES == 8456 && INT8_BYTES == 260, "as in STORED_KINDS");
+_Static_assert(STORED_NF4_BYTES == 8456 && STORED_INT8_BYTES == 260, "as in STORED_KINDS");
 
-/* Quantiles of N(0, 1), scaled to -1 to 1, with a 0 of its own: appendix E of the paper. */
-const float stored_nf4[16] = {-1.0f,
-                              -0.6961928009986877f,
-                              -0.5250730514526367f,
-                              -0.39491748809814453f,
-                              -0.28444138169288635f,
-                              -0.18477343022823334f,
-                              -0.09105003625154495f,
-                              0.0f,
-                              0.07958029955625534f,
-                              0.16093020141124725f,
-                              0.24611230194568634f,
-                              0.33791524171829224f,
-                              0.44070982933044434f,
-                              0.5626170039176941f,
-                              0.7229568362236023f,
-                              1.0f};
+const float stored_nf4[16] = {STORED_NF4_LEVELS};
 
 const char *stored_name(enum stored stored)
 {
@@ -116,18 +95,18 @@ static unsigned nf4_code(float value)
 }
 
 /* Replaces the sizes of blocks by their decoded values after the second quantisation. */
-static void nf4_round_sizes(float sizes[NF4_BLOCKS], uint8_t *codes, float constants[2])
+static void nf4_round_sizes(float sizes[STORED_NF4_BLOCKS], uint8_t *codes, float constants[2])
 {
     double sum = 0;
     float most = 0;
-    for (int b = 0; b < NF4_BLOCKS; b++)
+    for (int b = 0; b < STORED_NF4_BLOCKS; b++)
         sum += (double)sizes[b];
-    const float mean = (float)(sum / NF4_BLOCKS);
-    for (int b = 0; b < NF4_BLOCKS; b++)
+    const float mean = (float)(sum / STORED_NF4_BLOCKS);
+    for (int b = 0; b < STORED_NF4_BLOCKS; b++)
         most = fabsf(sizes[b] - mean) > most ? fabsf(sizes[b] - mean) : most;
     constants[0] = mean;
     constants[1] = most / e4m3_open(E4M3_LARGEST);
-    for (int b = 0; b < NF4_BLOCKS; b++) {
+    for (int b = 0; b < STORED_NF4_BLOCKS; b++) {
         codes[b] = constants[1] > 0 ? e4m3_round((sizes[b] - mean) / constants[1]) : 0;
         sizes[b] = mean + constants[1] * e4m3_open(codes[b]);
     }
@@ -135,13 +114,13 @@ static void nf4_round_sizes(float sizes[NF4_BLOCKS], uint8_t *codes, float const
 
 static void nf4_round(const float *values, uint8_t *out)
 {
-    float sizes[NF4_BLOCKS], constants[2];
-    for (int b = 0; b < NF4_BLOCKS; b++)
-        sizes[b] = largest(values + b * NF4_BLOCK, NF4_BLOCK);
-    nf4_round_sizes(sizes, out + NF4_CODES, constants);
-    memcpy(out + NF4_CODES + NF4_BLOCKS, constants, sizeof constants);
-    for (int i = 0; i < NF4_UNIT; i += 2) {
-        const float size = sizes[i / NF4_BLOCK], scale = size > 0 ? 1 / size : 0;
+    float sizes[STORED_NF4_BLOCKS], constants[2];
+    for (int b = 0; b < STORED_NF4_BLOCKS; b++)
+        sizes[b] = largest(values + b * STORED_NF4_BLOCK, STORED_NF4_BLOCK);
+    nf4_round_sizes(sizes, out + STORED_NF4_CODES, constants);
+    memcpy(out + STORED_NF4_CODES + STORED_NF4_BLOCKS, constants, sizeof constants);
+    for (int i = 0; i < STORED_NF4_UNIT; i += 2) {
+        const float size = sizes[i / STORED_NF4_BLOCK], scale = size > 0 ? 1 / size : 0;
         out[i / 2] =
             (uint8_t)(nf4_code(or_zero(values[i]) * scale) | nf4_code(or_zero(values[i + 1]) * scale) << 4);
     }
@@ -150,15 +129,15 @@ static void nf4_round(const float *values, uint8_t *out)
 static void nf4_open(const uint8_t *in, float *out)
 {
     float constants[2], levels[16];
-    memcpy(constants, in + NF4_CODES + NF4_BLOCKS, sizeof constants);
-    for (int b = 0; b < NF4_BLOCKS; b++) {
-        const float size = constants[0] + constants[1] * e4m3_open(in[NF4_CODES + b]);
-        const uint8_t *codes = in + b * (NF4_BLOCK / 2);
+    memcpy(constants, in + STORED_NF4_CODES + STORED_NF4_BLOCKS, sizeof constants);
+    for (int b = 0; b < STORED_NF4_BLOCKS; b++) {
+        const float size = constants[0] + constants[1] * e4m3_open(in[STORED_NF4_CODES + b]);
+        const uint8_t *codes = in + b * (STORED_NF4_BLOCK / 2);
         for (int l = 0; l < 16; l++)
             levels[l] = stored_nf4[l] * size;
-        for (int i = 0; i < NF4_BLOCK / 2; i++) {
-            out[b * NF4_BLOCK + 2 * i] = levels[codes[i] & 15];
-            out[b * NF4_BLOCK + 2 * i + 1] = levels[codes[i] >> 4];
+        for (int i = 0; i < STORED_NF4_BLOCK / 2; i++) {
+            out[b * STORED_NF4_BLOCK + 2 * i] = levels[codes[i] & 15];
+            out[b * STORED_NF4_BLOCK + 2 * i + 1] = levels[codes[i] >> 4];
         }
     }
 }
@@ -167,17 +146,17 @@ static void nf4_open(const uint8_t *in, float *out)
 
 static void int8_round(const float *values, uint8_t *out)
 {
-    const float scale = largest(values, INT8_UNIT) / INT8_LARGEST;
-    for (int i = 0; i < INT8_UNIT; i++)
+    const float scale = largest(values, STORED_INT8_UNIT) / INT8_LARGEST;
+    for (int i = 0; i < STORED_INT8_UNIT; i++)
         out[i] = (uint8_t)(int8_t)(scale > 0 ? rintf(or_zero(values[i]) / scale) : 0);
-    memcpy(out + INT8_UNIT, &scale, sizeof scale);
+    memcpy(out + STORED_INT8_UNIT, &scale, sizeof scale);
 }
 
 static void int8_open(const uint8_t *in, float *out)
 {
     float scale;
-    memcpy(&scale, in + INT8_UNIT, sizeof scale);
-    for (int i = 0; i < INT8_UNIT; i++)
+    memcpy(&scale, in + STORED_INT8_UNIT, sizeof scale);
+    for (int i = 0; i < STORED_INT8_UNIT; i++)
         out[i] = scale * (float)(int8_t)in[i];
 }
 
@@ -190,14 +169,25 @@ void stored_round(enum stored stored, const float *values, int64_t elements, uin
         (stored == STORED_NF4 ? nf4_round : int8_round)(values + i * unit, out + i * bytes);
 }
 
+/* The elements of one unit, of another type than float. */
+static void store(const float *opened, int64_t count, enum dtype dtype, void *out)
+{
+    for (int64_t k = 0; k < count; k++)
+        if (dtype == DTYPE_F64)
+            ((double *)out)[k] = (double)opened[k];
+        else
+            ((uint16_t *)out)[k] = dtype == DTYPE_BF16 ? narrow_to_bf16(opened[k]) : narrow_to_f16(opened[k]);
+}
+
 void stored_open(enum stored stored, const uint8_t *in, int64_t elements, void *out, enum dtype dtype)
 {
     const int64_t unit = kinds[stored].elements, bytes = kinds[stored].bytes;
-    float opened[NF4_UNIT];
+    float opened[STORED_NF4_UNIT];
     for (int64_t i = 0; i < elements / unit; i++) {
-        float *to = dtype == DTYPE_F64 ? opened : (float *)out + i * unit;
-        (stored == STORED_NF4 ? nf4_open : int8_open)(in + i * bytes, to);
-        for (int64_t k = 0; dtype == DTYPE_F64 && k < unit; k++)
-            ((double *)out)[i * unit + k] = (double)opened[k];
+        char *to = (char *)out + i * unit * dtype_size(dtype);
+        float *floats = dtype == DTYPE_F32 ? (float *)to : opened;
+        (stored == STORED_NF4 ? nf4_open : int8_open)(in + i * bytes, floats);
+        if (floats == opened)
+            store(opened, unit, dtype, to);
     }
 }

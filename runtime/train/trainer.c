@@ -64,12 +64,6 @@ static int make_plan(struct trainer *trainer, const struct trainer_options *opti
     wanted.adds_apart = !options->delay && comm_of(trainer, options)->adds_apart;
     if (plan_build(trainer->model, &wanted, &trainer->plan, err))
         return -1;
-    for (int g = 0; g < trainer->plan.group_count && !trainer->ops->host_memory; g++)
-        if (trainer->plan.groups[g].stored != STORED_PLAIN)
-            return error_set(err, MUSTER_E_UNSUPPORTED,
-                             "%s is held as %s, which is opened on CPUs alone: use training.device: cpu, or "
-                             "lora.base: none",
-                             trainer->plan.groups[g].name, stored_name(trainer->plan.groups[g].stored));
     return prove_stages(trainer, err);
 }
 

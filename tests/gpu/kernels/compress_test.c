@@ -1,6 +1,7 @@
-/* compress_test.c - compression of gradients on the device against runtime/compress: the same bits of what is
- * sent, kept back and added up; figures to their rounding. Runs of all sizes, more than a launch has, with
- * dense ones between; ties, zeros, values that are not finite; matrices in parts; steps that are skipped.
+/* compress_test.c - compression of gradients, and opening of parameters in few bits, on the device against
+ * runtime/compress and runtime/rounding: the same bits of what is opened or sent, kept back and added up;
+ * figures to their rounding. Runs of all sizes, more than a launch has, with dense ones between; ties, zeros,
+ * values that are not finite; matrices in parts; steps that are skipped.
  *
  *   gpu_kernels_compress [TURNS]
  */
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 
 #include "runtime/compress/compress.h"
+#include "runtime/rounding/stored.h"
 #include "tests/unit/kernels/kernels_cuda_support.h"
 
 enum { REPLICAS = 3, MOST = 40 };
@@ -238,6 +240,61 @@ static void power(void **state)
     }
 }
 
+/* All codes and sizes, of finite constants; in one round of the grid and in several. */
+static uint8_t *units_of(enum stored kind, int64_t n)
+{
+    const int64_t unit = stored_unit(kind), bytes = stored_bytes(kind, unit);
+    uint8_t *units = malloc((size_t)stored_bytes(kind, n));
+    assert_non_null(units);
+    for (int64_t i = 0; i < stored_bytes(kind, n); i++)
+        units[i] = (uint8_t)below(256);
+    for (int64_t u = 1; u <= n / unit; u++) {
+        const float constants[] = {(float)number(), (float)number() / 448};
+        const size_t size = kind == STORED_NF4 ? sizeof constants : sizeof *constants;
+        memcpy(units + u * bytes - size, constants, size);
+    }
+    return units;
+}
+
+static void opened(enum stored kind, enum dtype dtype, int64_t n, int64_t offset)
+{
+    const size_t size = (size_t)dtype_size(dtype), bytes = (size_t)(n + offset + 1) * size;
+    scope_memory uint8_t *units = units_of(kind, n), *host = malloc(bytes), *got = malloc(bytes);
+    assert_true(host && got);
+    memset(host, 0x5a, bytes);
+    scope_device void *from = device_copy(units, (size_t)stored_bytes(kind, n)),
+                      *to = device_copy(host, bytes);
+    stored_open(kind, units, n, host + (size_t)offset * size, dtype);
+    ENQUEUED(cuda_stored_open((uint8_t *)to + (size_t)offset * size, dtype, from, kind, n, NULL, &failed));
+    fetch(got, to, bytes);
+    for (size_t i = 0; i < bytes; i++)
+        if (got[i] != host[i])
+            fail_msg("%s as %s: element %zu of %lld differs", stored_name(kind), dtype_name(dtype), i / size,
+                     (long long)n);
+}
+
+static void few_bits(void **state)
+{
+    (void)state;
+    static const enum stored kinds[] = {STORED_NF4, STORED_INT8};
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    for (int i = 0; i < 6; i++) {
+        const enum stored kind = kinds[i / 3];
+        seed = (unsigned)i;
+        opened(kind, dtypes[i % 3], 3 * stored_unit(kind), 0);
+        opened(kind, dtypes[i % 3], 2 * stored_unit(kind), 1); /* no vector is aligned */
+        opened(kind, dtypes[i % 3], 0, 0);
+    }
+    (void)setenv("EMU_GRID_LIMIT", "2", 1);
+    opened(STORED_NF4, DTYPE_F32, 2 * STORED_NF4_UNIT, 0);
+    opened(STORED_INT8, DTYPE_BF16, 130 * STORED_INT8_UNIT, 0);
+    (void)unsetenv("EMU_GRID_LIMIT");
+    assert_int_equal(cuda_stored_open(NULL, DTYPE_F32, NULL, STORED_NF4, 100, NULL, &failed), -1);
+    assert_non_null(strstr(failed.text, "whole units of 16384"));
+    assert_int_equal(cuda_stored_open(NULL, DTYPE_F64, NULL, STORED_INT8, 256, NULL, &failed), -1);
+    assert_non_null(strstr(failed.text, "must be f32, bf16 or f16"));
+}
+
 int main(int argc, char **argv)
 {
     turns = argc > 1 ? (unsigned)atoi(argv[1]) : turns;
@@ -245,6 +302,7 @@ int main(int argc, char **argv)
         printf("there is no GPU: %s\n", gpu_missing());
         return 77;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(top_k), cmocka_unit_test(power)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(top_k), cmocka_unit_test(power),
+                                       cmocka_unit_test(few_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

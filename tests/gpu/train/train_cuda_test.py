@@ -257,6 +257,44 @@ class Values(Cuda):
         self.assertIn("(sm_70) has no bf16, which begins with sm_80: set training.dtype: fp16, or leave training.values out", result.output)
 
 
+class Adapters(Cuda):
+    """LoRA and QLoRA: the base is opened on the device, to the bits of the CPU's."""
+    lora = ("model.architecture=llama", "lora.rank=4", "lora.alpha=32", "training.learning_rate=0.01")
+    narrow = ("training.dtype=bf16", "training.values=dtype")
+
+    def test_a_base_in_four_bits(self):
+        self.same_losses(*self.lora, "lora.base=nf4", ranks=2)
+        if not ON_GPU:
+            self.learns(*self.lora, "lora.base=nf4", "training.steps=1", FAKE_CUDA_COUNT=self.path / "count-%r")
+            self.assertIn("stored_open ", (self.path / "count-0").read_text())
+
+    @unittest.skipUnless(FULL, "long")
+    def test_every_base_type_and_strategy(self):
+        for base in "none", "nf4", "int8":
+            for more, least in ((), 1e-6), (("lora.dropout=0.1", "lora.base_tables=true"), 1e-6), (self.narrow, 1e-4), (("training.dtype=fp16", "training.loss_scale=256", "training.values=dtype"), 1e-4):
+                if base == "none" and "lora.base_tables=true" in more:
+                    continue
+                for ranks, strategy in (1, "NO_SHARD"), (2, "NO_SHARD"), (2, "FULL_SHARD"), (4, "HYBRID_SHARD"):
+                    with self.subTest(base=base, more=more, ranks=ranks, strategy=strategy):
+                        self.same_losses(*self.lora, f"lora.base={base}", *more, ranks=ranks, spread=(f"training.strategy={strategy}", *(("training.replicas=2",) if ranks == 4 else ())), least=least)
+
+    @unittest.skipUnless(FULL, "long")
+    def test_files_go_from_one_device_to_the_other(self):
+        for base in "nf4", "int8":
+            sets = (*self.lora, f"lora.base={base}", "training.steps=4", "training.checkpoint_every=2", "training.global_batch=2")
+            wanted = self.learns(*sets, device="cpu").losses
+            for first, second in ("cpu", "cuda"), ("cuda", "cpu"):
+                folder = self.path / f"{base}-{first}"
+                kept = (*sets, f"training.checkpoint_dir={folder}")
+                self.learns(*kept, device=first, ranks=2)
+                subprocess.run(["rm", "-rf", str(folder / "step-4")], check=True)
+                merged = self.learns(*kept, "lora.merge=true", f"training.output={self.path / 'merged'}", "training.output_format=hf", device=second)
+                self.assertIn("resumed from step 2", merged.output)
+                self.assertLessEqual(relative(merged.losses, wanted[2:]), 1e-5)
+                self.assertTrue((self.path / "merged").is_dir())
+                subprocess.run(["rm", "-rf", str(self.path / "merged")], check=True)
+
+
 class Behind(Cuda):
     """Checkpoints: the device's memory is copied between steps, and written while steps run."""
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/narrow.h"
 #include "proto/base/guard.h"
 #include "runtime/rounding/stored.h"
 #include "tests/support/cmocka_all.h"
@@ -70,16 +71,22 @@ static void what_is_opened_is_near(void **state)
         scope_free float *opened = mem_calloc((size_t)count, sizeof *opened);
         scope_free double *wide = mem_calloc((size_t)count, sizeof *wide);
         scope_free uint8_t *bytes = mem_calloc((size_t)stored_bytes(stored, count), 1);
+        scope_free uint16_t *bf16 = mem_calloc((size_t)count, sizeof *bf16);
+        scope_free uint16_t *f16 = mem_calloc((size_t)count, sizeof *f16);
         for (int64_t i = 0; i < count; i++) /* blocks of all sizes, some of them 0 */
             values[i] = (i / 64 % 7) * 0.1f * random_value(&seed) * (i % 5 ? 1 : 0);
         stored_round(stored, values, count, bytes);
         stored_open(stored, bytes, count, opened, DTYPE_F32);
         stored_open(stored, bytes, count, wide, DTYPE_F64);
+        stored_open(stored, bytes, count, bf16, DTYPE_BF16);
+        stored_open(stored, bytes, count, f16, DTYPE_F16);
         for (int64_t i = 0; i < count; i++) {
             if (i % 37 == 0 && fabs((double)values[i] - (double)opened[i]) > most_away(stored, values, i))
                 fail_msg("%s, %d: %g became %g", stored_name(stored), (int)i, (double)values[i],
                          (double)opened[i]);
             assert_true(wide[i] == (double)opened[i]);
+            assert_int_equal(bf16[i], narrow_to_bf16(opened[i]));
+            assert_int_equal(f16[i], narrow_to_f16(opened[i]));
             if (values[i] == 0)
                 assert_true(opened[i] == 0);
         }
