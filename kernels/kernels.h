@@ -104,6 +104,7 @@ struct rotary {
     const double
         *lists; /* ROTARY_LISTED: size/2 factors, and size/2 beyond `original`; lives as long as the model */
     const int32_t *positions; /* (B,T), device memory: positions to turn by in place of t; NULL: 0..T-1 */
+    int first;                /* added to t where positions is NULL; sequences have first + T positions */
 };
 /* Elements of a head of HS that turn. */
 static inline int rotary_size(const struct rotary *rotary, int HS)

@@ -18,8 +18,8 @@ struct rotary_pairs {
 struct rotary_call {
     float *out;
     const float *in;
-    const int32_t *positions; /* (B,T); NULL: 0..T-1 */
-    int B, T, NH, HS, size, beta;
+    const int32_t *positions; /* (B,T); NULL: first.. */
+    int first, B, T, NH, HS, size, beta;
     double direction; /* 1 or -1 */
     double amplitude;
 };
@@ -86,7 +86,7 @@ static void turn_run(const struct rotary_call *c, const struct rotary_pairs *pai
 static void turn_positions(const struct rotary_call *c, const struct rotary_pairs *pairs, int from, int end)
 {
     if (!c->positions) {
-        turn_run(c, pairs, (struct rotary_rows){0, c->B}, from, end, from);
+        turn_run(c, pairs, (struct rotary_rows){0, c->B}, from, end, c->first + from);
         return;
     }
     for (int b = 0; b < c->B; b++) {
@@ -116,6 +116,7 @@ void CPU(rotary)(void *out, const void *in, const struct rotary *rotary, int B, 
     const struct rotary_call c = {.out = out,
                                   .in = in,
                                   .positions = rotary->positions,
+                                  .first = rotary->first,
                                   .B = B,
                                   .T = T,
                                   .NH = NH,
@@ -131,7 +132,7 @@ void CPU(rotary)(void *out, const void *in, const struct rotary *rotary, int B, 
         struct rotary_pairs pairs = {.first = first};
         pairs.count = c.size / 2 - first < ROTARY_PAIRS ? c.size / 2 - first : (int)ROTARY_PAIRS;
         for (int i = 0; i < pairs.count; i++) {
-            pairs.frequency[i] = rotary_frequency(rotary, HS, T, first + i);
+            pairs.frequency[i] = rotary_frequency(rotary, HS, rotary->first + T, first + i);
             pairs.cosine[i] = cos(pairs.frequency[i]);
             pairs.sine[i] = c.direction * sin(pairs.frequency[i]);
         }

@@ -15,6 +15,7 @@ enum { ROTARY_PAIRS = 128 };
 struct rotary_pairs {
     int first, count; /* part of each head's size/2 pairs */
     int half;         /* size / 2 */
+    int begin;        /* position of a sequence's first row */
     float amplitude;
     double turns[ROTARY_PAIRS];
 };
@@ -29,7 +30,7 @@ static __global__ void rotary_kernel(V *out, const V *in, const int32_t *positio
     for (int64_t i = thread_first(); i < heads * vectors; i += thread_stride()) {
         const int64_t head = i / vectors, row = head / NH;
         const int pair = (int)(i % vectors) * VECTOR, count = values_left<V>(pairs.count, pair);
-        const double position = (double)(positions ? positions[row] : row % T);
+        const double position = (double)(positions ? positions[row] : pairs.begin + row % T);
         const int64_t first = head * HS + pairs.first + pair, second = first + pairs.half;
         float x[value_vector<V>::COUNT], y[value_vector<V>::COUNT];
         float old_x[value_vector<V>::COUNT] = {}, old_y[value_vector<V>::COUNT] = {};
@@ -86,10 +87,11 @@ static int rotary_of(void *out, const void *in, const struct rotary *rotary, int
         struct rotary_pairs pairs;
         pairs.first = first;
         pairs.half = size / 2;
+        pairs.begin = rotary->first;
         pairs.amplitude = (float)rotary_amplitude(rotary);
         pairs.count = size / 2 - first < ROTARY_PAIRS ? size / 2 - first : (int)ROTARY_PAIRS;
         for (int i = 0; i < pairs.count; i++)
-            pairs.turns[i] = rotary_frequency(rotary, HS, T, first + i) / two_pi;
+            pairs.turns[i] = rotary_frequency(rotary, HS, rotary->first + T, first + i) / two_pi;
         const int VECTOR = value_vector<V>::COUNT;
         const bool aligned = HS % VECTOR == 0 && pairs.half % VECTOR == 0 && values_aligned(out, in);
         const struct cuda_grid grid = cuda_grid_elements(heads * cuda_ceil_divide(pairs.count, VECTOR));

@@ -120,7 +120,7 @@ int api_cut_texts(const struct muster_trainer *t, struct buffer *cut, struct buf
 
 static bool times_layers(const struct muster_trainer *t)
 {
-    return t->model.parts > 1 && t->cut.found.by != TRAIN_CUT_SET && t->found.device.ops->host_streams;
+    return t->model.parts > 1 && t->cut.found.by != TRAIN_CUT_SET;
 }
 
 int api_cut_before_step(struct muster_trainer *t, struct muster_error *err)

@@ -226,6 +226,8 @@ const struct device_ops *device_cuda(void)
         .under_way = cuda_device_under_way,
         .event_done = cuda_event_done,
         .event_time = cuda_event_time,
+        .timer_create = cuda_timer_create,
+        .timer_between = cuda_timer_between,
         .stream_waited_ns = cuda_stream_waited_ns,
         .sync = cuda_stream_sync,
         .fail = cuda_device_fail,

@@ -131,6 +131,9 @@ struct device_stream *cuda_stream_create(struct device *device, const char *name
 void cuda_stream_destroy(struct device_stream *stream);
 void *cuda_stream_kernels(struct device_stream *stream);
 struct device_event *cuda_event_create(struct device *device, struct muster_error *err);
+struct device_event *cuda_timer_create(struct device *device, struct muster_error *err);
+int cuda_timer_between(struct device_event *from, struct device_event *to, int64_t *ns,
+                       struct muster_error *err);
 void cuda_event_destroy(struct device_event *event);
 int cuda_stream_launch(struct device_stream *stream, void (*fn)(void *argument), void *argument);
 int cuda_stream_record(struct device_stream *stream, struct device_event *event);

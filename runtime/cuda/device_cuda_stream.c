@@ -181,7 +181,7 @@ int cuda_stream_launch(struct device_stream *stream, void (*fn)(void *argument),
 
 /* ---- events ---- */
 
-struct device_event *cuda_event_create(struct device *device, struct muster_error *err)
+static struct device_event *create_event(struct device *device, unsigned flags, struct muster_error *err)
 {
     if (cuda_device_use(device, err))
         return NULL;
@@ -191,12 +191,35 @@ struct device_event *cuda_event_create(struct device *device, struct muster_erro
         return NULL;
     }
     event->device = device;
-    if (cuda_device_status(device, cudaEventCreateWithFlags(&event->event, cudaEventDisableTiming),
-                           "cudaEventCreateWithFlags", err)) {
+    if (cuda_device_status(device, cudaEventCreateWithFlags(&event->event, flags), "cudaEventCreateWithFlags",
+                           err)) {
         mem_free(event);
         return NULL;
     }
     return event;
+}
+
+struct device_event *cuda_event_create(struct device *device, struct muster_error *err)
+{
+    return create_event(device, cudaEventDisableTiming, err);
+}
+
+struct device_event *cuda_timer_create(struct device *device, struct muster_error *err)
+{
+    return create_event(device, cudaEventDefault, err);
+}
+
+int cuda_timer_between(struct device_event *from, struct device_event *to, int64_t *ns,
+                       struct muster_error *err)
+{
+    float ms = 0;
+    if (!from->recorded || !to->recorded || !cuda_event_done(from) || !cuda_event_done(to))
+        return 1;
+    if (cuda_device_status(from->device, cudaEventElapsedTime(&ms, from->event, to->event),
+                           "cudaEventElapsedTime", err))
+        return -1;
+    *ns = (int64_t)((double)ms * (double)NS_PER_MS);
+    return 0;
 }
 
 void cuda_event_destroy(struct device_event *event)

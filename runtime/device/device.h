@@ -18,7 +18,7 @@
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
 
-enum { DEVICE_ABI = 6 };
+enum { DEVICE_ABI = 7 };
 enum { DEVICE_UNDER_WAY = 320 }; /* bytes of a text */
 
 /* Memory classes. COMM memory can be read by the other ranks of the node (a memfd on CPUs, registered memory
@@ -139,6 +139,12 @@ struct device_ops {
     /* Time at which the last record of the event was reached, on the system's monotonic clock; {0} if it
      * has not been reached, and always on CUDA, whose clocks are its own. */
     struct instant (*event_time)(struct device_event *event);
+    /* For such a device: an event whose records have a time, and nanoseconds from one's last record to
+     * another's, which 1 leaves as they are: it was not recorded, or is not reached. NULL where
+     * host_streams. */
+    struct device_event *(*timer_create)(struct device *device, struct muster_error *err);
+    int (*timer_between)(struct device_event *from, struct device_event *to, int64_t *ns,
+                         struct muster_error *err);
     /* Nanoseconds that the stream has spent blocked in `wait` since it was created: exposed communication.
      * Time in which the process was suspended does not count. CUDA counts on the compute stream alone, by a
      * pair of timing events around each wait, and only waits before the last finished `sync`. */

@@ -76,17 +76,20 @@ void executor_forget(struct executor *executor);
  */
 int executor_share(struct executor *executor, struct muster_error *err);
 
-/* The time of an operation, written by its stream to the caller's memory. */
+/* The time of an operation. Streams that call their functions themselves (device.h: the CPU's) write it. On
+ * another device its timers are recorded around the operation, and the caller fills in the times. */
+enum { MARK_BEFORE, MARK_BEGIN, MARK_END, MARK_TIMERS };
 struct executor_mark {
     const struct device_ops *ops; /* both filled by the caller */
     struct device_stream *stream;
+    /* NULL: the stream writes. MARK_BEFORE: before the compute stream waits for others, if it does. */
+    struct device_event *timer[MARK_TIMERS];
     int64_t begin_ns, end_ns; /* monotonic; 0: not yet */
     int64_t waited_ns;        /* total wait of the stream for other streams until the operation began */
 };
-/* Makes the next runs write the time of each operation to marks[plan.op_count]; NULL: stops that. A carried
- * operation writes its mark in the next run. Only for streams that call their functions themselves (device.h:
- * the CPU's).
- */
+/* Makes the next runs write the time of each operation to marks[plan.op_count + 1]; NULL: stops that. A
+ * carried operation writes its mark in the next run. The last mark has timers alone, around the compute
+ * stream's wait for all others at the end. Transfers that begin together have the first one's mark. */
 void executor_trace(struct executor *executor, struct executor_mark *marks);
 
 /* The operation that the compute stream has begun last, on the device; -1: none yet. From any thread. */

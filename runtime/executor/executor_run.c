@@ -33,17 +33,6 @@ int executor_refused(const struct device_ops *ops, struct device *device, struct
     return error_set(err, MUSTER_E_STATE, "device %s refused work without giving a reason", ops->name);
 }
 
-static int enqueue_waits(const struct executor *executor, const struct schedule_op *op,
-                         struct muster_error *err)
-{
-    const struct executor_parts *parts = &executor->parts;
-    for (int i = 0; i < op->wait_count; i++) {
-        if (parts->ops->wait(parts->streams[op->stream], executor->blocks[op->wait[i]].done))
-            return executor_refused(parts->ops, parts->device, err);
-    }
-    return 0;
-}
-
 static void mark_begin(void *argument)
 {
     struct executor_mark *mark = argument;
@@ -57,6 +46,36 @@ static void mark_end(void *argument)
     mark->end_ns = clock_now(NULL).ns;
 }
 
+static int mark_time(const struct executor *executor, struct executor_mark *mark, int timer)
+{
+    const struct device_ops *ops = executor->parts.ops;
+    if (mark->timer[timer])
+        return ops->record(mark->stream, mark->timer[timer]);
+    return timer == MARK_BEFORE
+               ? 0
+               : ops->launch(mark->stream, timer == MARK_BEGIN ? mark_begin : mark_end, mark);
+}
+
+/* The mark of an operation, or of the run's end; NULL: none is wanted. */
+static struct executor_mark *mark_of(const struct executor *executor, int op)
+{
+    return executor->marks ? &executor->marks[op] : NULL;
+}
+
+static int enqueue_waits(const struct executor *executor, const struct schedule_op *op,
+                         struct muster_error *err)
+{
+    const struct executor_parts *parts = &executor->parts;
+    struct executor_mark *mark = mark_of(executor, (int)(op - parts->plan->ops));
+    if (mark && op->stream == STREAM_COMPUTE && op->wait_count && mark_time(executor, mark, MARK_BEFORE))
+        return executor_refused(parts->ops, parts->device, err);
+    for (int i = 0; i < op->wait_count; i++) {
+        if (parts->ops->wait(parts->streams[op->stream], executor->blocks[op->wait[i]].done))
+            return executor_refused(parts->ops, parts->device, err);
+    }
+    return 0;
+}
+
 /* An operation for other steps keeps its place: it waits, and its event is recorded. */
 static bool is_for_other_steps(const struct executor *executor, const struct schedule_op *op)
 {
@@ -68,11 +87,11 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
     const struct executor_parts *parts = &executor->parts;
     const struct schedule_op *op = b->op;
     struct device_stream *stream = parts->streams[op->stream];
-    struct executor_mark *mark = executor->marks ? &executor->marks[b - executor->blocks] : NULL;
+    struct executor_mark *mark = mark_of(executor, (int)(b - executor->blocks));
     int failed = 0;
     if (parts->ops->mark && parts->ops->mark(stream, b - executor->blocks + 1))
         return executor_refused(parts->ops, parts->device, err);
-    if (mark && parts->ops->launch(stream, mark_begin, mark))
+    if (mark && mark_time(executor, mark, MARK_BEGIN))
         return executor_refused(parts->ops, parts->device, err);
     if (is_for_other_steps(executor, op)) { /* nothing */
     } else if (op->kind == OP_COMM) {
@@ -90,7 +109,7 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
         failed = parts->ops->launch(stream, run_block, b);
     }
     if (!failed && mark)
-        failed = parts->ops->launch(stream, mark_end, mark);
+        failed = mark_time(executor, mark, MARK_END);
     if (!failed && b->done)
         failed = parts->ops->record(stream, b->done);
     return failed ? executor_refused(parts->ops, parts->device, err) : 0;
@@ -135,6 +154,10 @@ static int record_join(struct executor *executor, enum stream_id stream, struct 
 static int join_compute(struct executor *executor, bool gathered, struct muster_error *err)
 {
     const struct executor_parts *parts = &executor->parts;
+    struct executor_mark *end = mark_of(executor, parts->plan->op_count);
+    const bool timed = end && end->timer[MARK_BEFORE];
+    if (timed && mark_time(executor, end, MARK_BEFORE))
+        return executor_refused(parts->ops, parts->device, err);
     for (int i = 0; i < STREAM_COUNT; i++) {
         if (i == STREAM_COMPUTE || !executor->joined[i])
             continue;
@@ -143,7 +166,8 @@ static int join_compute(struct executor *executor, bool gathered, struct muster_
         if (parts->ops->wait(parts->streams[STREAM_COMPUTE], executor->joined[i]))
             return executor_refused(parts->ops, parts->device, err);
     }
-    return 0;
+    return timed && mark_time(executor, end, MARK_BEGIN) ? executor_refused(parts->ops, parts->device, err)
+                                                         : 0;
 }
 
 /* micros: of a run of forwards alone; 0: a step. Operations that forwards do not need are left out, but the
@@ -183,8 +207,13 @@ static int run_group(struct executor *executor, int first, int last, int micros,
     }
     if (parts->ops->mark && parts->ops->mark(stream, first + 1))
         return executor_refused(parts->ops, parts->device, err);
+    struct executor_mark *mark = count ? mark_of(executor, first) : NULL;
+    if (mark && mark_time(executor, mark, MARK_BEGIN))
+        return executor_refused(parts->ops, parts->device, err);
     if (count && parts->comms->ops->exchange(begin->comm, transfers, count, stream, err))
         return -1;
+    if (mark && mark_time(executor, mark, MARK_END))
+        return executor_refused(parts->ops, parts->device, err);
     for (int i = first; i < last; i++)
         if (executor->blocks[i].done && parts->ops->record(stream, executor->blocks[i].done))
             return executor_refused(parts->ops, parts->device, err);

@@ -77,8 +77,8 @@ enum muster_cut {
 };
 /* The layers that begin the stages after the first, "h.3, h.6", as a value of mesh.cut; *by: enum muster_cut.
  * After the first steps of a run with mesh.cut: auto the layers' times are known: *gain is the share of its
- * time that the slowest part would lose by another cut, and the text is that cut. Before that, with another
- * mesh.cut and on GPUs *gain is -1. Cut off and returned as by muster_plan_text. */
+ * time that the slowest part would lose by another cut, and the text is that cut. Before that, and with
+ * another mesh.cut, *gain is -1. Cut off and returned as by muster_plan_text. */
 MUSTER_API int64_t muster_trainer_cut(const struct muster_trainer *trainer, int32_t *by, double *gain,
                                       char *text, int64_t size, struct muster_error *err);
 
@@ -354,7 +354,7 @@ enum muster_trace_kind {
 struct muster_trace_event {
     uint32_t size;            /* sizeof(struct muster_trace_event), set by the library */
     int32_t kind;             /* enum muster_trace_kind */
-    int32_t stream;           /* 0: compute, 1: gathers, 2: reductions */
+    int32_t stream;           /* 0: compute, 1: gathers, 2: reductions, then those between stages */
     int32_t micro_batch;      /* -1: of none */
     int64_t step;             /* steps that are done with it, from 1 */
     int64_t begin_ns, end_ns; /* CLOCK_MONOTONIC */
@@ -364,7 +364,8 @@ struct muster_trace_event {
     const char *group, *axis;    /* parameters that it is about; ranks of a collective ("shard"); "": none */
 };
 /* Records the next `steps` steps on this rank, in memory that is taken now; 0: none, and drops the record.
- * Not collective. Each operation of a recorded step costs about a microsecond. */
+ * Not collective. Each operation of a recorded step costs about a microsecond. On a GPU times are those of
+ * events, and the step's begin is the host's. */
 MUSTER_API int muster_trainer_trace(struct muster_trainer *trainer, int64_t steps, struct muster_error *err);
 /* Calls visit for all that was recorded, step by step: each step, then its operations in the order of its
  * schedule; a visit that returns -1 ends it. Between steps. */

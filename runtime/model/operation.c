@@ -134,16 +134,14 @@ static void rotary_turn(const struct operation_call *c, void *to, const void *fr
     const struct operation_settings *s = c->settings;
     struct rotary rotary = s->rotary;
     rotary.positions = operation_positions(c);
+    rotary.first = c->context->past ? c->context->past->at : 0;
     c->context->kernels->rotary(to, from, &rotary, c->context->shape.B, c->context->shape.T, s->heads,
                                 c->width / s->heads, backward, add, c->context->stream);
 }
 
 static void rotary_forward(const struct operation_call *c)
 {
-    if (c->context->past)
-        past_rotary(c);
-    else
-        rotary_turn(c, c->out, c->in[0], 0, 0);
+    rotary_turn(c, c->out, c->in[0], 0, 0);
 }
 
 static void rotary_backward(const struct operation_call *c)
@@ -187,7 +185,7 @@ static void attention_forward(const struct operation_call *c)
 {
     const struct attention a = attention_shape(c);
     if (c->context->past) {
-        past_attention(c);
+        past_attention(c, &a);
         return;
     }
     c->context->kernels->attention_forward(c->out, c->statistics[0], c->in[0], c->in[1], c->in[2], &a,

@@ -10,8 +10,6 @@
 #include "runtime/model/past.h"
 #include "runtime/train/trainer_state.h"
 
-enum { PAST_CHUNK = 64 };
-
 /* Kernels read and write one arena of the device: weights, then work, logits, context and scalars. */
 struct generator {
     struct trainer *trainer;
@@ -26,6 +24,7 @@ struct generator {
     float *logits, *scratch;
     int32_t *context;
     struct layer_past past; /* room 0: no keys and values are kept */
+    struct past_sizes past_sizes;
     int used, room, limit;
 };
 
@@ -124,8 +123,8 @@ static int64_t place(struct generator *g)
     g->device_context = generate_cut(g, g->room * (int64_t)sizeof *g->context, &used);
     g->scalars = generate_cut(g, sizeof *g->scalars, &used);
     if (g->past.room) {
-        g->past.scores = generate_cut(g, model_past_bytes(g->model, g->room), &used);
-        g->past.cache = g->past.scores ? g->past.scores + g->room : NULL;
+        g->past.work = generate_cut(g, g->past_sizes.work, &used);
+        g->past.cache = generate_cut(g, g->past_sizes.cache, &used);
     }
     return used;
 }
@@ -141,7 +140,7 @@ static int open_generator(struct generator *g, const struct generate_options *o,
     g->logits = mem_calloc((size_t)vocabulary, sizeof *g->logits);
     g->scratch = mem_calloc((size_t)g->limit * 2, sizeof *g->scratch);
     g->context = mem_calloc((size_t)g->room, sizeof *g->context);
-    if (g->trainer->ops->host_memory && model_past_bytes(g->model, g->room) >= 0)
+    if (model_past_sizes(g->model, g->kernels, g->room, &g->past_sizes))
         g->past.room = g->room;
     if (!g->weights || !g->logits || !g->scratch || !g->context)
         return error_set(err, MUSTER_E_NOMEM, "no memory to sample from the model");

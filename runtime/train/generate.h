@@ -16,9 +16,8 @@ struct generate_options {
 };
 
 /* The context has the model's max_positions, or GENERATE_CONTEXT positions if the model has no limit. A
- * longer text is cut to its last positions. If the host reaches the device's memory, keys and values of
- * earlier positions are kept, and a token computes one position. Else, and after the end of the context, a
- * token computes the whole context. */
+ * longer text is cut to its last positions. Keys and values of earlier positions are kept, and a token
+ * computes one position. After the end of the context a token computes the whole context. */
 enum { GENERATE_CONTEXT = 1024 };
 /* Collective. Rank 0 gathers all parameters, draws on its compute stream and fills tokens, (count); the other
  * ranks return when the parameters are gathered. MUSTER_E_UNSUPPORTED for a model without logits over tokens,

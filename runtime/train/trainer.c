@@ -306,6 +306,7 @@ void trainer_destroy(struct trainer *trainer)
     }
     executor_destroy(trainer->executor);
     comm_table_destroy(&trainer->comms);
+    trainer_trace_free(trainer->trace);
     for (int i = 0; i < STREAM_COUNT; i++) {
         if (trainer->streams[i])
             trainer->ops->stream_destroy(trainer->streams[i]);
@@ -317,7 +318,6 @@ void trainer_destroy(struct trainer *trainer)
     plan_free(&trainer->plan);
     if (trainer->device)
         trainer->ops->close(trainer->device);
-    trainer_trace_free(trainer->trace);
     mem_free(trainer->found);
     mem_free(trainer->losses);
     mem_free(trainer);

@@ -285,7 +285,7 @@ struct trainer_trace_event {
 typedef int trainer_trace_visit(void *context, const struct trainer_trace_event *event,
                                 struct muster_error *err);
 
-/* A trace is MUSTER_E_UNSUPPORTED if streams do not call their functions themselves (CUDA). */
+/* On a GPU times are those of its events, from the host's time at the step's begin on. */
 /* Records the next `steps` steps, in memory that is allocated now. 0: records none, and drops recorded steps.
  * Not collective. */
 int trainer_trace(struct trainer *trainer, int64_t steps, struct muster_error *err);

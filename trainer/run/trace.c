@@ -13,7 +13,10 @@
 
 enum { HOST_SIZE = 256 };
 /* Tracks: steps and waits, then the streams. */
-enum { TRACK_STEP, TRACK_STREAMS, STREAMS = 3 };
+enum { TRACK_STEP, TRACK_STREAMS, STREAMS = 10 };
+static const char *const stream_tracks[STREAMS] = {
+    "compute",          "gathers",        "reductions",        "activations",     "gradients",
+    "activations, odd", "gradients, odd", "activations, last", "gradients, last", "transfers"};
 
 /* Records a run that continues among the chosen steps from there on. */
 static int begin_trace(struct run *run, const struct run_step *step, struct muster_error *err)
@@ -30,6 +33,7 @@ static int begin_trace(struct run *run, const struct run_step *step, struct must
 struct writer {
     struct trace_process process;
     struct buffer *out;
+    bool named[STREAMS]; /* streams that have a track */
 };
 
 static int write_event(void *context, const struct muster_trace_event *event)
@@ -39,6 +43,12 @@ static int write_event(void *context, const struct muster_trace_event *event)
                                              [MUSTER_TRACE_COLLECTIVE] = "comm",
                                              [MUSTER_TRACE_WAIT] = "wait"};
     struct writer *writer = context;
+    if (event->kind != MUSTER_TRACE_STEP && !writer->named[event->stream]) {
+        writer->named[event->stream] = true;
+        if (trace_track(&writer->process, TRACK_STREAMS + event->stream, stream_tracks[event->stream],
+                        writer->out) < 0)
+            return -1;
+    }
     struct trace_slice slice = {.track = event->kind == MUSTER_TRACE_STEP ? TRACK_STEP
                                                                           : TRACK_STREAMS + event->stream,
                                 .name = event->name,
@@ -65,7 +75,6 @@ static int write_event(void *context, const struct muster_trace_event *event)
 
 static int make_trace(struct run *run, struct buffer *out, struct muster_error *err)
 {
-    static const char *const tracks[] = {"steps", "compute", "gathers", "reductions"};
     char host[HOST_SIZE] = "localhost";
     (void)gethostname(host, sizeof host - 1); /* a name only */
     struct writer writer = {.process = {.rank = run->rank,
@@ -74,8 +83,8 @@ static int make_trace(struct run *run, struct buffer *out, struct muster_error *
                                         .wall_ns = clock_wall_ns()},
                             .out = out};
     int result = trace_begin(&writer.process, out);
-    for (int i = 0; !result && i < TRACK_STREAMS + STREAMS; i++)
-        result = trace_track(&writer.process, i, tracks[i], out);
+    if (!result)
+        result = trace_track(&writer.process, TRACK_STEP, "steps", out);
     if (!result && muster_trainer_traced(run->trainer, write_event, &writer, err) == 0)
         return 0;
     return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory for the trace") : -1;

@@ -228,6 +228,63 @@ static void attention_narrow(void)
     }
 }
 
+/* ---- over kept keys and values ---- */
+
+struct past_case {
+    struct attention a;
+    int at, room;
+    enum dtype values;
+};
+
+/* Buffers: out, keys, values, q, k, v, work. */
+static void past_reference(void **p, const void *argument)
+{
+    const struct past_case *s = argument;
+    kernels_ref_f32()->attention_past(p[0], p[1], p[2], p[3], p[4], p[5], &s->a, s->at, s->room, NULL, NULL);
+}
+static int past_cuda(void **p, const void *argument, struct muster_error *err)
+{
+    const struct past_case *s = argument;
+    return (s->values == DTYPE_BF16  ? cuda_attention_past_bf16
+            : s->values == DTYPE_F16 ? cuda_attention_past_f16
+                                     : cuda_attention_past)(p[0], p[1], p[2], p[3], p[4], p[5], &s->a, s->at,
+                                                            s->room, p[6], NULL, err);
+}
+
+static void attention_past(void)
+{
+    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+        struct past_case s = {.values = round % 3 == 1 ? DTYPE_BF16 : round % 3 == 2 ? DTYPE_F16 : DTYPE_F32};
+        struct attention *a = &s.a;
+        a->B = a->causal = 1;
+        a->T = 1 + awkward(4);
+        a->kv_heads = 1 + (int)random_below(2);
+        a->heads = a->kv_heads * (1 + (int)random_below(2));
+        a->head_size = 1 + awkward(70);
+        a->window = random_below(2) ? 1 + (int)random_below(50) : 0;
+        a->cap = random_below(2) ? 2 : 0;
+        a->q_row = a->heads * a->head_size + round % 2;
+        a->k_row = a->v_row = a->kv_heads * a->head_size + round % 3;
+        s.at = awkward(300);
+        s.room = s.at + a->T + (int)random_below(3);
+        const size_t kept = (size_t)a->kv_heads * (size_t)s.room * (size_t)a->head_size, T = (size_t)a->T;
+        const double rounded = s.values == DTYPE_BF16 ? 40 : s.values == DTYPE_F16 ? 20 : 1;
+        struct call_case c = {.what = "attention_past",
+                              .absolute = rounded * 1e-4,
+                              .relative = rounded * 1e-4,
+                              .halves = s.values};
+        case_value_result(&c, T * (size_t)a->heads * (size_t)a->head_size);
+        case_value_result(&c, kept), case_value_result(&c, kept);
+        case_value_in(&c, T * (size_t)a->q_row);
+        case_value_in(&c, T * (size_t)a->k_row), case_value_in(&c, T * (size_t)a->v_row);
+        if (round == 3) /* a block has several rows */
+            setenv("EMU_GRID_LIMIT", "1", 1);
+        case_work(&c, cuda_attention_past_work(a, s.room));
+        case_run(&c, past_reference, past_cuda, &s);
+        unsetenv("EMU_GRID_LIMIT");
+    }
+}
+
 void orders_attention(void (*run)(const char *name, void (*test)(void)))
 {
     run("attention", attention);
@@ -235,4 +292,5 @@ void orders_attention(void (*run)(const char *name, void (*test)(void)))
     run("attention_tensor", attention_tensor);
     run("attention_tensor_wide", attention_tensor_wide);
     run("attention_narrow", attention_narrow);
+    run("attention_past", attention_past);
 }

@@ -415,6 +415,34 @@ static void attention(void)
     same("dq, dk and dv", &dqkv);
 }
 
+/* New positions of one sequence over kept ones. */
+static void kept_attention(void)
+{
+    const int kv_heads = size_below(2), T = size_below(6), HS = size_below(70),
+              before = (int)random_below(40);
+    const int heads = kv_heads * size_below(2), room = before + T + (int)random_below(3);
+    struct attention a = {.B = 1,
+                          .T = T,
+                          .heads = heads,
+                          .kv_heads = kv_heads,
+                          .head_size = HS,
+                          .causal = 1,
+                          .window = (int)random_below(2) * size_below(20),
+                          .scale = random_below(2) ? 0 : 0.2,
+                          .cap = (int)random_below(2) * 3.0};
+    a.q_row = a.k_row = a.v_row = (heads + 2 * kv_heads) * HS;
+    const int k = heads * HS, v = k + kv_heads * HS;
+    const size_t kept = (size_t)kv_heads * (size_t)room * (size_t)HS;
+    scope_pair struct pair qkv = pair_values((size_t)T * (size_t)a.q_row), keys = pair_values(kept),
+                           cache = pair_values(kept), out = pair_values((size_t)T * (size_t)k);
+    scope_pair struct pair work = pair_floats(table->attention_past_work(&a, room) / sizeof(float) + 1);
+    BOTH(attention_past, at(&out), at(&keys), at(&cache), at(&qkv), part(&qkv, k), part(&qkv, v), &a, before,
+         room, at(&work));
+    same("out of kept positions", &out);
+    same("keys", &keys);
+    same("values", &cache);
+}
+
 static void convolution(void)
 {
     const struct conv2d c = {size_below(4), 3 + size_below(9), 3 + size_below(9),   size_below(6),
@@ -568,6 +596,7 @@ static void texts_agree(int trial)
     norms();
     optimizer(trial % 3);
     attention();
+    kept_attention();
     means();
     classes();
 }

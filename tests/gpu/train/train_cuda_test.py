@@ -200,9 +200,19 @@ class Learns(Cuda):
         self.assertLess(relative(cuda, cpu), 1e-5)
 
     def test_a_sample_is_the_cpus(self):
-        sets = ("logging.sample_length=12",)
-        one, other = (self.learns(*sets, device=device).output.split("sample:")[1].split("muster")[0] for device in ("cpu", "cuda"))
+        sets = ("logging.sample_length=12", "model.architecture=llama", "training.steps=2")
+        counts = self.path / "count-0"
+        one, other = (self.learns(*sets, device=device, FAKE_CUDA_COUNT=self.path / "count-%r").output.split("sample:")[1].split("muster")[0] for device in ("cpu", "cuda"))
         self.assertEqual(one, other)
+        if not ON_GPU:  # keys and values are kept: a token is one position of each layer
+            self.assertIn("attention_past ", counts.read_text())
+
+    def test_text_is_the_cpus(self):
+        texts = set()
+        for device in "cpu", "cuda":
+            words = self.program("generate", self.path / "config.yaml", f"--device={device}", "--set", f"training.checkpoint_dir={self.path / 'none'}", "--prompt", "the quick", "--max-tokens=24", "--temperature=0")
+            texts.add(words)
+        self.assertEqual(len(texts), 1)
 
 
 class Values(Cuda):
@@ -271,11 +281,12 @@ class Adapters(Cuda):
     @unittest.skipUnless(FULL, "long")
     def test_every_base_type_and_strategy(self):
         for base in "none", "nf4", "int8":
-            for more, least in ((), 1e-6), (("lora.dropout=0.1", "lora.base_tables=true"), 1e-6), (self.narrow, 1e-4), (("training.dtype=fp16", "training.loss_scale=256", "training.values=dtype"), 1e-4):
+            for more, least in ((), 1e-6), (("lora.dropout=0.1", "lora.base_tables=true"), 1e-6), (self.narrow, 1e-3), (("training.dtype=fp16", "training.loss_scale=256", "training.values=dtype"), 2e-4):
                 if base == "none" and "lora.base_tables=true" in more:
                     continue
                 for ranks, strategy in (1, "NO_SHARD"), (2, "NO_SHARD"), (2, "FULL_SHARD"), (4, "HYBRID_SHARD"):
                     with self.subTest(base=base, more=more, ranks=ranks, strategy=strategy):
+                        # the first gradients of B are near 0, and AdamW's first step has their signs
                         self.same_losses(*self.lora, f"lora.base={base}", *more, ranks=ranks, spread=(f"training.strategy={strategy}", *(("training.replicas=2",) if ranks == 4 else ())), least=least)
 
     @unittest.skipUnless(FULL, "long")
@@ -293,6 +304,107 @@ class Adapters(Cuda):
                 self.assertLessEqual(relative(merged.losses, wanted[2:]), 1e-5)
                 self.assertTrue((self.path / "merged").is_dir())
                 subprocess.run(["rm", "-rf", str(self.path / "merged")], check=True)
+
+
+def fields(message):
+    """(number, value) of a message of protobuf: numbers, and bytes."""
+    at = 0
+
+    def number():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(message):
+        key = number()
+        if key & 7 == 0:
+            yield key >> 3, number()
+        elif key & 7 == 2:
+            size = number()
+            yield key >> 3, message[at : at + size]
+            at += size
+        else:
+            raise ValueError(f"wire type {key & 7}")
+
+
+def slices(path):
+    """[track, category, name, begin, end] of a trace (trainer/report/trace.proto), in the order of their begins."""
+    tracks, stacks, found = {}, {}, []
+    for _, packet in fields(path.read_bytes()):
+        parts = dict(fields(packet))
+        if 60 in parts:
+            track = dict(fields(parts[60]))
+            tracks[track[1]] = track.get(2, b"").decode()
+        if 11 in parts:
+            event = dict(fields(parts[11]))
+            stack = stacks.setdefault(event[11], [])
+            if event[9] == 1:
+                stack.append([tracks[event[11]], event[22].decode(), event[23].decode(), parts[8], None])
+                found.append(stack[-1])
+            else:
+                stack.pop()[4] = parts[8]
+    return sorted(found, key=lambda slice: slice[3])
+
+
+class Traces(Cuda):
+    """The operations of chosen steps, with their streams and the times of the device's events."""
+
+    def traced(self, *sets, ranks, steps="2-4", **options):
+        result = self.learns(f"logging.trace={steps}", *sets, ranks=ranks, **options)
+        return result, [slices(self.path / f"logs-{self.runs}" / "trace" / f"rank-{rank}.perfetto-trace") for rank in range(ranks)]
+
+    def holds(self, found, steps):
+        """No slices of a track overlap, each step has its operations, and those of compute are within it."""
+        last = {}
+        for track, category, name, begin, end in found:
+            self.assertLessEqual(begin, end, name)
+            self.assertLessEqual(last.get(track, 0), begin, (track, name))
+            last[track] = end
+        bounds = [(begin, end) for track, _, _, begin, end in found if track == "steps"]
+        self.assertEqual(len(bounds), steps)
+        for name, count in ("forward h.0", 4), ("backward h.1", 4):
+            for begin, end in bounds:
+                here = [slice for slice in found if slice[2] == name and begin <= slice[3] and slice[4] <= end + 2_000_000]
+                self.assertGreaterEqual(len(here), count // 2, (name, found))
+        return bounds
+
+    def test_operations_and_their_streams(self):
+        for self.comm in ("host",) if ON_GPU else ("nccl",):
+            result, ranks = self.traced("training.steps=5", ranks=2)
+            for found in ranks:
+                bounds = self.holds(found, 3)
+                self.assertEqual({slice[0] for slice in found}, {"steps", "compute", "gathers", "reductions"})
+                self.assertTrue(any(slice[1] == "comm" and slice[2].startswith("all_gather") and slice[0] == "gathers" for slice in found))
+                self.assertTrue(any(slice[1] == "comm" and slice[2].startswith("reduce_scatter") and slice[0] == "reductions" for slice in found))
+            exposed = [line["exposed_ms"] for line in result.lines if line["kind"] == "step"][1:4]
+            for (begin, end), wanted in zip(bounds if len(ranks) == 1 else self.holds(ranks[0], 3), exposed, strict=True):
+                waits = sum(slice[4] - slice[3] for slice in ranks[0] if slice[1] == "wait" and begin <= slice[3] < end) / 1e6
+                # exposed_ms has each wait by itself, without what the host takes between two
+                self.assertTrue(0.95 * wanted - 1 <= waits <= (end - begin) / 1e6, (waits, wanted, end - begin))
+
+    @needs_fakes
+    def test_nothing_is_left_and_no_bit_changes(self):
+        sets = (f"training.output={self.path / 'model'}", "training.steps=4")
+        self.learns(*sets)
+        wanted = self.model()
+        self.traced(*sets, "training.cuda_graphs=true", ranks=1, steps="2", FAKE_CUDA_REPORT=self.path / "report-%r")
+        self.assertEqual(self.model(), wanted)
+        report = dict(line.split() for line in (self.path / "report-0").read_text().splitlines())
+        self.assertEqual({name for name, count in report.items() if "leaked" in name and int(count)}, set())
+
+    @needs_fakes
+    @unittest.skipUnless(FULL, "long")
+    def test_transfers_between_stages(self):
+        self.comm = "nccl"
+        _, ranks = self.traced("mesh.pipeline=2", "training.steps=4", "training.micro_batch=1", ranks=2, steps="2-3")
+        for found in ranks:
+            self.assertIn("transfers", {slice[0] for slice in found})
 
 
 class Behind(Cuda):
@@ -978,11 +1090,6 @@ class Refused(Cuda):
                 self.assertNotEqual(result.status, 0)
                 self.assertIn(words, result.output)
                 (broken / library).unlink()
-
-    def test_a_trace_is_refused(self):
-        result = self.train("logging.trace=2")
-        self.assertNotEqual(result.status, 0)
-        self.assertIn("logging.trace", result.output)
 
 
 # Calls whose failure is no fault of the run: their objects are lost at the end anyway. cudaGetDevice is called for that too, where

@@ -168,7 +168,7 @@ static void rotary_matches(void **state)
 {
     static const struct rotary rotaries[] = {
         {.theta = 10000, .kind = ROTARY_PLAIN},
-        {.theta = 10000, .kind = ROTARY_LINEAR, .factor = 2.5},
+        {.theta = 10000, .kind = ROTARY_LINEAR, .factor = 2.5, .first = 37},
         {.theta = 500000, .kind = ROTARY_LLAMA3, .factor = 8, .low = 1, .high = 4, .original = 64},
         {.theta = 10000,
          .kind = ROTARY_YARN,
@@ -177,7 +177,7 @@ static void rotary_matches(void **state)
          .high = 32,
          .original = 64,
          .amplitude = 1.2},
-        {.theta = 10000, .kind = ROTARY_DYNAMIC, .factor = 2, .original = 30, .size = 2}};
+        {.theta = 10000, .kind = ROTARY_DYNAMIC, .factor = 2, .original = 30, .size = 2, .first = 11}};
     static const int shapes[][4] = {
         {0, 4, 2, 8}, {1, 1, 1, 2}, {2, 5, 3, 6}, {2, 33, 2, 262}, {1, 5000, 1, 4}};
     (void)state;

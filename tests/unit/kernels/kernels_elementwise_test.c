@@ -135,9 +135,9 @@ static void gated_matches(void **state)
 static double rotary_lists[2 * 131];
 static const struct rotary rotaries[ROTARY_KINDS] = {
     {.theta = 10000, .kind = ROTARY_PLAIN},
-    {.theta = 10000, .kind = ROTARY_LINEAR, .factor = 2.5},
+    {.theta = 10000, .kind = ROTARY_LINEAR, .factor = 2.5, .first = 37},
     {.theta = 500000, .kind = ROTARY_LLAMA3, .factor = 8, .low = 1, .high = 4, .original = 64},
-    {.theta = 10000, .kind = ROTARY_DYNAMIC, .factor = 2, .original = 30},
+    {.theta = 10000, .kind = ROTARY_DYNAMIC, .factor = 2, .original = 30, .first = 11},
     {.theta = 10000,
      .kind = ROTARY_YARN,
      .factor = 4,

@@ -405,11 +405,11 @@ static void kept_positions_agree_with_the_whole_of(int which, const struct kerne
     }
     const struct step_scalars none = {0};
     void *work = memory(model_logits_work(b.model, kernels, (struct shape){1, T}));
-    const int64_t bytes = model_past_bytes(b.model, T);
-    assert_true(bytes > 0);
+    struct past_sizes sizes;
+    assert_true(model_past_sizes(b.model, kernels, T, &sizes));
     for (int part = 1; part <= 4; part += 3) {
-        float *kept = memory(bytes);
-        struct layer_past past = {.room = T, .scores = kept, .cache = kept + T};
+        float *kept = memory(sizes.cache), *scratch = memory(sizes.work);
+        struct layer_past past = {.room = T, .cache = kept, .work = scratch};
         while (past.at < T) {
             const int count = T - past.at < part ? T - past.at : part;
             model_logits_after(b.model, kernels, weights, b.tokens + past.at, &none, (struct shape){1, count},
@@ -422,6 +422,7 @@ static void kept_positions_agree_with_the_whole_of(int which, const struct kerne
                              (double)after[v], (double)whole[v]);
         }
         free(kept);
+        free(scratch);
     }
     for (int i = 0; i < b.model->param_count; i++)
         free(values[i]);
@@ -455,7 +456,8 @@ static void attention_both_ways_keeps_nothing(void **state)
     program_cross_entropy(&w, program_attention(&w, q, k, v, 2, 2, false), table, targets);
     struct model *model = writer_finish(&w, NULL);
     assert_non_null(model);
-    assert_int_equal(model_past_bytes(model, 4), -1);
+    struct past_sizes sizes;
+    assert_false(model_past_sizes(model, kernels_ref_f32(), 4, &sizes));
     model_destroy(model);
 }
 
