@@ -20,6 +20,7 @@ struct read_value {
 struct moments_walk {
     struct trainer *trainer;
     const struct model *model;
+    const struct kernels *kernels; /* the host's, in float, on every device */
     const void *const *arrays;
     int64_t samples, positions;
     float **out;   /* [layer_count] (samples, positions, width); NULL: not there, or no longer needed */
@@ -122,7 +123,7 @@ static int64_t result_width(const struct moments_walk *w, int layer)
 
 static void add_moments(struct moments_walk *w, const void *const *in)
 {
-    const struct kernels *k = w->trainer->kernels;
+    const struct kernels *k = w->kernels;
     for (int i = 0; i < w->value_count; i++) {
         const struct read_value *v = &w->values[i];
         const void *rows = v->source >= 0 ? in[v->source] : v->rows;
@@ -131,7 +132,7 @@ static void add_moments(struct moments_walk *w, const void *const *in)
     }
 }
 
-/* Runs on the compute stream. */
+/* Runs on the compute stream; where the device launches, on this thread. */
 static void run_layer(void *argument)
 {
     struct moments_walk *w = argument;
@@ -150,7 +151,7 @@ static void run_layer(void *argument)
             if (layer->source[i] != SOURCE_BATCH)
                 in[i] = w->out[layer->source[i]] + sample * w->positions * result_width(w, layer->source[i]);
         const struct layer_context x = {
-            .kernels = w->trainer->kernels,
+            .kernels = w->kernels,
             .mode = LAYER_EVAL,
             .shape = {1, (int)w->positions},
             .weight = (const void *const *)w->weight,
@@ -199,8 +200,8 @@ static int visit_layer(struct moments_walk *w, layer_moments_visit *visit, void 
     const bool wanted = w->last_use[w->layer] > w->layer; /* its result is needed */
     const size_t elements = (size_t)(w->samples * w->positions * result_width(w, w->layer));
     struct layer_sizes sizes;
-    layer->ops->sizes(layer->config, (struct shape){1, (int)w->positions}, DTYPE_F32, LAYER_EVAL,
-                      w->trainer->kernels, &sizes);
+    layer->ops->sizes(layer->config, (struct shape){1, (int)w->positions}, DTYPE_F32, LAYER_EVAL, w->kernels,
+                      &sizes);
     w->work = mem_calloc((size_t)sizes.work + 1, 1);
     /* The pass for the moments also forms the result, with the old weights; the next pass overwrites it. */
     w->out[w->layer] = result_width(w, w->layer) ? mem_calloc(elements, sizeof(float)) : NULL;
@@ -238,9 +239,8 @@ static int check_moments(const struct trainer *trainer, struct muster_error *err
         return error_set(err, MUSTER_E_UNSUPPORTED,
                          "what products read is looked at by one rank, and there are %d: run one process",
                          trainer->world_size);
-    if (!trainer->ops->host_memory || trainer->kernels->statistic != DTYPE_F32)
-        return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "what products read is looked at on CPUs (training.device: cpu), not by %s",
+    if (trainer->kernels->statistic != DTYPE_F32)
+        return error_set(err, MUSTER_E_UNSUPPORTED, "what products read is looked at in float, not by %s",
                          trainer->kernels->name);
     for (int l = 0; l < trainer->model->layer_count; l++)
         if (trainer->model->layers[l].ops != &program_ops || has_sample_rows(&trainer->model->layers[l]))
@@ -267,6 +267,9 @@ int trainer_visit_moments(struct trainer *trainer, const void *const *arrays, in
     const size_t layers = (size_t)trainer->model->layer_count;
     struct moments_walk w = {.trainer = trainer,
                              .model = trainer->model,
+                             .kernels = trainer->ops->host_memory && trainer->kernels->value == DTYPE_F32
+                                            ? trainer->kernels
+                                            : kernels_cpu(~0u),
                              .arrays = arrays,
                              .samples = rows,
                              .positions = trainer->plan.options.shape.T};

@@ -20,9 +20,9 @@ struct layer_moments {
 /* May set the parameters in `moments` (trainer_set_param), and no others. */
 typedef int layer_moments_visit(void *context, const struct layer_moments *moments, struct muster_error *err);
 
-/* arrays: as in a step, with `rows` samples, in the order of model.inputs. Needs a world of one rank, a
- * device whose memory is the host's, and float kernels: else MUSTER_E_UNSUPPORTED. Memory: for all samples,
- * the results of layers that later layers read. */
+/* arrays: as in a step, with `rows` samples, in the order of model.inputs. Needs a world of one rank
+ * and statistics in float: else MUSTER_E_UNSUPPORTED. On a GPU the host's kernels compute, on the calling
+ * thread. Memory, the host's: for all samples, the results of layers that later layers read. */
 int trainer_visit_moments(struct trainer *trainer, const void *const *arrays, int64_t rows,
                           layer_moments_visit *visit, void *context, struct muster_error *err);
 

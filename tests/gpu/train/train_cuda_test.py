@@ -16,6 +16,7 @@ import pathlib
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -405,6 +406,62 @@ class Traces(Cuda):
         _, ranks = self.traced("mesh.pipeline=2", "training.steps=4", "training.micro_batch=1", ranks=2, steps="2-3")
         for found in ranks:
             self.assertIn("transfers", {slice[0] for slice in found})
+
+
+class Models(Cuda):
+    """The models of labelled texts and of pictures, and every page of trainer/docs that trains."""
+
+    REVIEWS = "data: {{path: {path}/reviews.csv, label_key: sentiment, text_key: review, tokenizer: bytes}}\nmodel: {{architecture: {model}, channels: 32, vocabulary: 256{more}}}\n"
+    PICTURES = "data: {{path: {path}/mnist, mean: 0.5, std: 0.5}}\nmodel: {{architecture: {model}, input_channels: 1, num_classes: 10, input_size: 12{more}}}\n"
+    MORE = {"text_encoder": ", layers: 1, heads: 2", "resnet": ", stages: 2, blocks: 1, filters: 4"}
+    STEPS = "training: {steps: 3, micro_batch: 1, global_batch: 4, SEQUENCElearning_rate: 3.0e-3, threads: 1, timeout: 60}\nlogging: {interval: 1}\n"
+
+    def setUp(self):
+        super().setUp()
+        rows = [f'"the film was {"good and warm" if n % 2 else "bad and cold"}, seen on day {n}",{"positive" if n % 2 else "negative"}' for n in range(24)]
+        (self.path / "reviews.csv").write_text("review,sentiment\n" + "\n".join(rows) + "\n")
+        (self.path / "mnist").mkdir()
+        size = struct.pack(">III", 24, 12, 12)
+        (self.path / "mnist" / "train-images-idx3-ubyte").write_bytes(struct.pack(">I", 0x803) + size + bytes((i * 7 + i // 144 * 31) % 256 for i in range(24 * 144)))
+        (self.path / "mnist" / "train-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, 24) + bytes(i % 10 for i in range(24)))
+
+    def model_of(self, model):
+        words = self.REVIEWS if model.startswith("text") else self.PICTURES
+        (self.path / "config.yaml").write_text(self.STEPS.replace("SEQUENCE", "sequence_length: 32, " * model.startswith("text")) + words.format(path=self.path, model=model, more=self.MORE.get(model, "")))
+
+    def test_a_classifier_of_texts(self):
+        self.model_of("text_classifier")
+        self.same_losses("model.architecture=text_classifier", ranks=1)
+
+    @unittest.skipUnless(FULL, "long")
+    def test_models_of_texts_and_pictures(self):
+        for model in "text_classifier", "text_encoder", "simple_cnn", "resnet":
+            self.model_of(model)
+            for ranks, strategy in (1, "NO_SHARD"), (2, "FULL_SHARD"):
+                with self.subTest(model=model, ranks=ranks):  # batch norm's losses depend on the micro-batch: no control by another one
+                    few = ("training.steps=2", "training.global_batch=2")
+                    wanted = self.learns(*few, device="cpu").losses
+                    found = self.learns(*few, f"training.strategy={strategy}", ranks=ranks, limit=280).losses
+                    self.assertLessEqual(relative(found, wanted), 1e-5, (found, wanted))
+
+    @unittest.skipUnless(FULL, "long")
+    def test_models_of_texts_in_16_bits(self):
+        for model in "text_classifier", "text_encoder":
+            self.model_of(model)
+            for sets in Values.types.values():
+                with self.subTest(model=model, sets=sets):
+                    wanted, found = (self.learns(*sets, device=device).losses for device in ("cpu", "cuda"))
+                    self.assertLessEqual(relative(found, wanted), 2**-7, (found, wanted))
+
+    @needs_fakes
+    @unittest.skipUnless(FULL, "long")
+    def test_every_command_of_the_pages(self):
+        """training.device is auto, and finds a GPU. Pictures are too many for the emulator, and a corpus is made without a device."""
+        pages = pathlib.Path(__file__).resolve().parents[2] / "e2e" / "docs" / "trainer_pages_test.py"
+        variables = {**os.environ, "MUSTER_CUDA_MODULE": str(FAKES / "libmuster_cuda.so"), "LD_LIBRARY_PATH": str(FAKES)}
+        names = "adapters chats checkpoints compression configurations devices evaluation few_bits logs mesh models reviews stages".split()
+        done = subprocess.run([sys.executable, str(pages), *(f"TrainerPages.test_{name}" for name in names)], env=variables, capture_output=True, text=True, errors="replace", timeout=3000, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr[-6000:])
 
 
 class Behind(Cuda):
