@@ -23,12 +23,12 @@ struct step_timers {
 
 struct trainer_trace {
     int64_t count, taken; /* steps */
-    int64_t read;         /* of these, steps whose timers were read */
+    int64_t read;         /* steps whose timers were read */
     struct traced_step *steps;
     struct executor_mark *marks;
     const struct device_ops *ops;
     struct step_timers timers[2];
-    int64_t timer_count; /* of a step, but for its origin */
+    int64_t timer_count; /* timers of a step but its origin */
 };
 
 void trainer_trace_free(struct trainer_trace *trace)

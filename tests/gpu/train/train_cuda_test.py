@@ -208,12 +208,15 @@ class Learns(Cuda):
         if not ON_GPU:  # keys and values are kept: a token is one position of each layer
             self.assertIn("attention_past ", counts.read_text())
 
-    def test_text_is_the_cpus(self):
-        texts = set()
+    def test_generate_draws_the_cpus_text(self):
+        self.learns("training.steps=2", f"training.output={self.path / 'model'}", "training.output_format=hf", "model.architecture=llama", device="cpu")
+        texts = []
         for device in "cpu", "cuda":
-            words = self.program("generate", self.path / "config.yaml", f"--device={device}", "--set", f"training.checkpoint_dir={self.path / 'none'}", "--prompt", "the quick", "--max-tokens=24", "--temperature=0")
-            texts.add(words)
-        self.assertEqual(len(texts), 1)
+            _, variables, _ = self.job(device=device)
+            words = [str(TRAIN), "generate", "--model", str(self.path / "model"), "--prompt", "the quick", "--max-tokens=12", "--temperature=0", "--set", f"training.device={device}"]
+            texts.append(subprocess.run(words, env=variables, cwd=self.path, capture_output=True, timeout=LIMIT, check=True).stdout)  # bytes
+        self.assertEqual(texts[0], texts[1])
+        self.assertGreater(len(texts[0]), 10)
 
 
 class Values(Cuda):
