@@ -162,7 +162,9 @@ static void reserve_vote_port(struct agent *agent)
     struct agent_membership *membership = agent->membership;
     struct muster_error err = {0};
     for (int i = 1; i < config->endpoint_count && membership->vote_fd < 0; i++) {
-        if (agent_server_is_entry(agent, config->endpoints[i].host))
+        const bool own = config->endpoints_derived ? i == config->own_endpoint
+                                                   : agent_server_is_entry(agent, config->endpoints[i].host);
+        if (own)
             membership->vote_fd = tcp_hold_port(config->endpoints[i].port, &membership->vote_port, &err);
         membership->signpost = membership->vote_fd >= 0;
     }
@@ -211,7 +213,7 @@ static uint64_t hash_command(const struct run_config *config)
     return hash ? hash : 1; /* 0 means not given */
 }
 
-/* 0: there is no list. */
+/* 0: there is no list, or it was not given. */
 static uint64_t hash_endpoints(const struct run_config *config)
 {
     uint64_t hash = TEXT_HASH_START;
@@ -220,7 +222,7 @@ static uint64_t hash_endpoints(const struct run_config *config)
         hash = text_hash(hash, entry->host, strlen(entry->host) + 1);
         hash = text_hash(hash, &entry->port, sizeof entry->port);
     }
-    return config->endpoint_count ? hash : 0;
+    return config->endpoint_count && !config->endpoints_derived ? hash : 0;
 }
 
 static void name_program(const struct run_config *config, char *out, size_t size)

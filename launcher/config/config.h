@@ -116,7 +116,9 @@ struct run_config {
                             a list of them, of which the first is that */
     struct config_endpoint endpoints[CONFIG_ENDPOINTS]; /* the list, with its first entry */
     int endpoint_count;                                 /* 0: no list, but at most one endpoint */
-    char *rdzv_conf_text;                               /* as typed */
+    bool endpoints_derived; /* the list is of the names of the job's other pods; not given, and no setting */
+    int own_endpoint;       /* of a derived list: this node's entry; -1: none */
+    char *rdzv_conf_text;   /* as typed */
     struct rdzv_conf rdzv_conf;
     char *role;
     int64_t max_restarts;

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "launcher/config/node_identity.h"
+#include "launcher/host/machine.h"
 #include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -244,6 +246,28 @@ int config_take_endpoint(struct run_config *config, const char *port, struct mus
                    config_set(config, "master-port", number, reason, err) < 0
                ? -1
                : 0;
+}
+
+void config_take_siblings(struct run_config *config, const struct machine *machine)
+{
+    char names[CONFIG_ENDPOINTS - 1][NODE_IDENTITY_HOST_SIZE];
+    int own, count = 0;
+    if (config->endpoint_count || config->standalone || !config_meets(config) || !config->master_port)
+        return;
+    if (strlen(config->master_addr) < CONFIG_ENDPOINT_HOST)
+        count = node_identity_siblings(config->master_addr, machine->host_name, config->max_nodes, names,
+                                       CONFIG_ENDPOINTS - 1, &own);
+    for (int i = -1; count && i < count; i++) {
+        const char *host = i < 0 ? config->master_addr : names[i];
+        struct config_endpoint *entry = &config->endpoints[i + 1];
+        if (strlen(host) >= sizeof entry->host)
+            return; /* no list at all */
+        memcpy(entry->host, host, strlen(host) + 1);
+        entry->port = (uint16_t)config->master_port;
+    }
+    config->endpoints_derived = count > 0;
+    config->endpoint_count = count ? count + 1 : 0;
+    config->own_endpoint = count && own >= 0 ? own + 1 : -1;
 }
 
 static int check_zone(const struct run_config *config, const char *name, const char *text,

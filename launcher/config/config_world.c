@@ -385,6 +385,7 @@ int config_resolve_world(struct run_config *config, const struct config_environm
     if (config_resolve_addresses(config, err) < 0 || config_warn_of_mistakes(config, environment, err) < 0 ||
         resolve_ports(config, err) < 0 || check_secret(config, err) < 0)
         return -1;
+    config_take_siblings(config, machine);
     return warn_of_slurm_tasks(config, environment, err) < 0 ? -1
                                                              : warn_of_the_master(config, environment, err);
 }

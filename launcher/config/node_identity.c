@@ -278,3 +278,67 @@ int node_identity_find(const struct node_identity_known *known, struct node_iden
     error_clear(err); /* a rule that does not match may have left its reason */
     return 0;
 }
+
+/* --- siblings --- */
+
+struct sibling_form {
+    const char *stem; /* up to the last dash, with it */
+    int stem_length;
+    bool worker;        /* after the stem comes "worker-" */
+    const char *domain; /* "" or from a dot on */
+    int64_t first;      /* index of node 0 among the names; -1: none of them is node 0 */
+    int64_t own;        /* index of this pod; -1: none */
+};
+
+static bool replica_form(const char *master, const char *host_name, struct sibling_form *form)
+{
+    struct replica node0, self;
+    if (!read_replica(master, &node0) || !read_replica(host_name, &self) ||
+        node0.job_length != self.job_length || strncmp(master, host_name, (size_t)self.job_length) != 0)
+        return false;
+    *form = (struct sibling_form){.stem = master,
+                                  .stem_length = node0.job_length + 1,
+                                  .worker = true,
+                                  .domain = node0.domain,
+                                  .first = node0.master ? -1 : node0.index,
+                                  .own = self.master ? -1 : self.index};
+    return true;
+}
+
+/* Only in a service, and from 0 on: hosts are numbered, too, and those may be another job's. */
+static bool numbered_form(const char *master, const char *host_name, struct sibling_form *form)
+{
+    int64_t first, own;
+    size_t dash, own_dash;
+    const size_t label = strcspn(master, "."), own_label = strcspn(host_name, ".");
+    if (!master[label] || !read_index(master, label, &first, &dash) ||
+        !read_index(host_name, own_label, &own, &own_dash) || first != 0 || dash != own_dash ||
+        strncmp(master, host_name, dash + 1) != 0)
+        return false;
+    *form = (struct sibling_form){
+        .stem = master, .stem_length = (int)dash + 1, .domain = master + label, .first = 0, .own = own};
+    return true;
+}
+
+int node_identity_siblings(const char *master, const char *host_name, int nodes,
+                           char (*names)[NODE_IDENTITY_HOST_SIZE], int limit, int *own)
+{
+    struct sibling_form form;
+    int count = 0;
+    *own = -1;
+    if (address_is_numeric(master) ||
+        (!replica_form(master, host_name, &form) && !numbered_form(master, host_name, &form)))
+        return 0;
+    const int end = form.first < 0 ? nodes - 1 : nodes; /* next to a Master there is one worker fewer */
+    for (int i = 0; i < end && count < limit; i++) {
+        if (i == form.first)
+            continue;
+        if (i == form.own)
+            *own = count;
+        const int length = snprintf(names[count++], NODE_IDENTITY_HOST_SIZE, "%.*s%s%d%s", form.stem_length,
+                                    form.stem, form.worker ? "worker-" : "", i, form.domain);
+        if (length >= NODE_IDENTITY_HOST_SIZE)
+            return 0;
+    }
+    return count;
+}

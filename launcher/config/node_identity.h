@@ -39,4 +39,12 @@ struct node_identity_found {
 int node_identity_find(const struct node_identity_known *known, struct node_identity_found *found,
                        struct muster_error *err);
 
+/* The names of the job's other pods, from the host name and the name of node 0, in both of these forms:
+ * JOB-worker-3 with JOB-worker-0 or JOB-master-0, as a PyTorchJob names pods; NAME-3 with NAME-0.SERVICE, as
+ * a StatefulSet or an Indexed Job in a headless Service does. Each name has the domain of node 0's. Names are
+ * in the order of node ranks, without node 0's, at most `limit` and none from `nodes` nodes on. *own: the
+ * place of this pod among them; -1: it is none of them. Returns how many; 0: the names have no such form. */
+int node_identity_siblings(const char *master, const char *host_name, int nodes,
+                           char (*names)[NODE_IDENTITY_HOST_SIZE], int limit, int *own);
+
 #endif

@@ -1,7 +1,7 @@
-/* agent_search.c - the entries are asked in turn, one each second: any agent there that takes part in votes,
- * or serves, knows the server. The first entry is the membership's own server. While its name does not
- * resolve there is no membership that could ask; an entry at which a program listens is joined instead.
- * Nothing listens there before the job has begun. See agent_search.h. */
+/* agent_search.c - the entries are asked in turn, one each second (names of other pods less often): any agent
+ * there that takes part in votes, or serves, knows the server. The first entry is the membership's own
+ * server. While its name does not resolve there is no membership that could ask; an entry at which a program
+ * listens is joined instead. Nothing listens there before the job has begun. See agent_search.h. */
 #include "launcher/agent/search/agent_search.h"
 
 #include <stdio.h>
@@ -15,12 +15,23 @@
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
 
-static const int64_t ask_every_ns = NS_PER_S, look_up_ns = 3 * NS_PER_S;
+static const int64_t look_up_ns = 3 * NS_PER_S;
+
+/* All pods of a large job may wait for the endpoint, and ask for each other's names. */
+static int64_t ask_every_ns(const struct agent *agent)
+{
+    static const int64_t least_ns = 2 * NS_PER_S, node_ns = 30 * NS_PER_MS;
+    const int64_t crowd_ns = agent->config->max_nodes * node_ns;
+    if (!agent->config->endpoints_derived)
+        return NS_PER_S;
+    return crowd_ns > least_ns ? crowd_ns : least_ns;
+}
 
 /* At all times: name is in the loop if there is a resolver. */
 struct agent_search {
     int at; /* the entry that was asked last */
     struct instant ask_at;
+    bool told; /* that it asks pods whose names were derived */
     struct resolver *resolver;
     struct loop_source name;
     struct background_watch probing;
@@ -122,9 +133,16 @@ static void ask(struct agent *agent, const struct config_endpoint *entry, struct
     log_warning(&agent->log, "%s", err.text);
 }
 
+/* Whether there is an entry besides the first and this node's own. */
+static bool has_others(const struct run_config *config)
+{
+    const bool own = config->endpoints_derived && config->own_endpoint > 0;
+    return config->endpoint_count > (own ? 2 : 1);
+}
+
 static bool seeks(const struct agent *agent)
 {
-    return agent->config->endpoint_count > 1 && !agent->finished && !agent->search->resolver &&
+    return has_others(agent->config) && !agent->finished && !agent->search->resolver &&
            !agent->search->probe && (agent_membership_seeks(agent) || agent_membership_resolves(agent));
 }
 
@@ -135,7 +153,7 @@ static int agent_search_create(struct agent *agent, struct muster_error *err)
     agent->search = mem_calloc(1, sizeof *agent->search);
     if (!agent->search)
         return error_set(err, MUSTER_E_NOMEM, "no memory to look for the job");
-    agent->search->ask_at = instant_add(clock_now(NULL), ask_every_ns);
+    agent->search->ask_at = instant_add(clock_now(NULL), ask_every_ns(agent));
     return 0;
 }
 
@@ -144,13 +162,27 @@ static struct instant agent_search_deadline(const struct agent *agent)
     return seeks(agent) ? agent->search->ask_at : INSTANT_NEVER;
 }
 
+/* This node's own entry is passed over. */
+static int next_entry(const struct agent *agent)
+{
+    const struct run_config *config = agent->config;
+    int at = agent->search->at % (config->endpoint_count - 1) + 1;
+    if (config->endpoints_derived && at == config->own_endpoint)
+        at = at % (config->endpoint_count - 1) + 1;
+    return at;
+}
+
 static void agent_search_tick(struct agent *agent, struct instant now)
 {
     struct agent_search *search = agent->search;
     if (!seeks(agent) || !instant_reached(now, search->ask_at))
         return;
-    search->ask_at = instant_add(now, ask_every_ns);
-    search->at = search->at % (agent->config->endpoint_count - 1) + 1;
+    search->ask_at = instant_add(now, ask_every_ns(agent));
+    search->at = next_entry(agent);
+    if (agent->config->endpoints_derived && !search->told)
+        log_info(&agent->log, "no server is known yet: asking the job's other pods, %s first",
+                 agent->config->endpoints[search->at].host);
+    search->told = true;
     ask(agent, &agent->config->endpoints[search->at], now);
 }
 

@@ -47,11 +47,14 @@ class Takeover(unittest.TestCase):
         """The arguments that say which node this is."""
         return [f"--nnodes={self.count}", f"--node-rank={k}", "--master-addr=node0", "--master-port=23456"]
 
+    def host(self, k):
+        """The agent's host name; None: the node's."""
+
     def start(self, *nodes):
         for k in nodes:
             self.agents[k] = self.cluster.nodes[k].start(
                 MUSTER, "run", *self.place(k), "--max-restarts=5", "--join-timeout=40", *self.arguments, "--", self.worker,
-                OUT=str(self.out), NODE=str(k), MUSTER_HOSTNAME=None,
+                OUT=str(self.out), NODE=str(k), MUSTER_HOSTNAME=self.host(k),
             )  # fmt: skip
 
     def lines(self, kind="begin"):
@@ -271,6 +274,66 @@ class EndpointIsGone(ElasticJob):
         self.assertEqual(self.agents[3].wait(40), 138, self.said())
         self.assertEqual(self.newest(), round_)
         self.finish(1, 2)
+
+
+class Siblings(ElasticJob):
+    """The endpoint's pod is lost for good, and there is no list: pods derive the names of the others."""
+
+    count, nnodes = 4, "2:4"
+    arguments = ["--last-call-timeout=1", "--regroup-interval=0.5"]
+
+    def host(self, k):
+        return f"job-worker-{k}"
+
+    def place(self, k):
+        return [f"--nnodes={self.nnodes}", "--rdzv-backend=c10d", "--rdzv-endpoint=job-worker-0:23456", "--rdzv-id=job"]
+
+    def name_pods(self, domain=""):
+        for k in range(self.count):
+            self.cluster.publish(self.host(k) + domain, *self.cluster.nodes[k].addresses)
+
+    def test_a_new_pod_asks_the_others(self):
+        self.name_pods()
+        self.start(0, 1, 2)
+        self.runs_on([0, 1, 2])
+        self.cluster.nodes[0].kill_pod()
+        round_ = self.runs_on([1, 2], after=0)
+        begin = time.time()
+        self.start(3)
+        self.runs_on([1, 2, 3], after=round_)
+        print(f"joined after {time.time() - begin:.2f} s ", end="", file=sys.stderr)
+        self.assertIn("asking the job's other pods, job-worker-1 first", self.agents[3].said())
+        self.never_two_worlds(0)
+        self.finish(1, 2, 3)
+
+
+class StaticSiblings(Siblings):
+    """Pods of a headless service: two are lost, and that of node 0 comes back last."""
+
+    count = 5
+    arguments = []
+
+    def host(self, k):
+        return f"set-{k}"
+
+    def place(self, k):
+        return [f"--nnodes={self.count}", f"--node-rank={k}", "--master-addr=set-0.svc", "--master-port=23456"]
+
+    def test_a_new_pod_asks_the_others(self):
+        self.name_pods(".svc")
+        self.start(*range(5))
+        self.runs_on(range(5))
+        for k in (0, 2):
+            self.cluster.nodes[k].kill_pod()
+        self.hears(1, "no server: ")
+        self.cluster.nodes[2].restart()
+        self.start(2)
+        self.hears(2, "serves the job now")
+        self.cluster.nodes[0].restart()
+        self.start(0)
+        round_ = self.runs_on(range(5), after=0)
+        self.assertEqual(self.restarts(round_), {1})
+        self.finish(*range(5))
 
 
 class NoVoterAtTheEntry(ElasticJob):

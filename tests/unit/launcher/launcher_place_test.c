@@ -4,6 +4,7 @@
 #include "launcher/host/machine.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/base/error.h"
 #include "tests/support/cmocka_all.h"
@@ -205,6 +206,65 @@ static void full_names_from_a_hosts_file(void **state)
     }
 }
 
+/* The other pods' names, comma-separated; "" for none. */
+static void names_of_siblings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *master, *host;
+        int nodes, limit;
+        const char *names;
+        int own;
+    } rows[] = {
+        /* a PyTorchJob's pods */
+        {"j-worker-0", "j-worker-2", 4, 7, "j-worker-1,j-worker-2,j-worker-3", 1},
+        {"j-worker-0", "j-worker-0", 4, 7, "j-worker-1,j-worker-2,j-worker-3", -1},
+        {"j-master-0", "j-worker-1", 3, 7, "j-worker-0,j-worker-1", 1},
+        {"j-master-0", "j-master-0", 3, 7, "j-worker-0,j-worker-1", -1},
+        {"j-master-0", "j-worker-0", 2, 7, "j-worker-0", 0},
+        {"j-worker-0.ns.svc", "j-worker-1", 3, 7, "j-worker-1.ns.svc,j-worker-2.ns.svc", 0},
+        {"j-worker-0", "j-worker-1.ns", 3, 7, "j-worker-1,j-worker-2", 0},
+        {"my.job-worker-0", "my.job-worker-1", 2, 7, "my.job-worker-1", 0},
+        {"j-worker-0", "j-worker-99", 100, 3, "j-worker-1,j-worker-2,j-worker-3", -1},
+        {"j-worker-0", "j-worker-9", 3, 7, "j-worker-1,j-worker-2", -1}, /* a spare */
+        {"j-worker-0", "k-worker-1", 3, 7, "", -1},
+        {"j-worker-0", "jj-worker-1", 3, 7, "", -1},
+        {"10.0.0.1", "j-worker-1", 3, 7, "", -1},
+        {"fd00::1", "j-worker-1", 3, 7, "", -1},
+        /* pods of a service */
+        {"set-0.svc", "set-2", 3, 7, "set-1.svc,set-2.svc", 1},
+        {"set-0.svc.ns.svc.cluster.local", "set-1.svc.ns.svc.cluster.local", 2, 7,
+         "set-1.svc.ns.svc.cluster.local", 0},
+        {"a-b-0.svc", "a-b-1", 2, 7, "a-b-1.svc", 0},
+        {"set-0.svc", "other-1", 3, 7, "", -1},
+        {"set-0.svc", "set", 3, 7, "", -1},
+        {"set-0.svc", "set-x", 3, 7, "", -1},
+        {"set-0", "set-1", 3, 7, "", -1},     /* hosts are named so, too */
+        {"gpu-4.lab", "gpu-5", 3, 7, "", -1}, /* the same */
+        {"node0", "node1", 3, 7, "", -1},
+        {"localhost", "j-worker-1", 3, 7, "", -1},
+        {"", "", 3, 7, "", -1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char names[7][NODE_IDENTITY_HOST_SIZE], joined[7 * NODE_IDENTITY_HOST_SIZE] = "";
+        int own = 7;
+        const int count =
+            node_identity_siblings(rows[i].master, rows[i].host, rows[i].nodes, names, rows[i].limit, &own);
+        for (int k = 0; k < count; k++) {
+            (void)strcat(joined, k ? "," : "");
+            (void)strcat(joined, names[k]);
+        }
+        assert_string_equal(joined, rows[i].names);
+        assert_int_equal(own, rows[i].own);
+    }
+    char longest[NODE_IDENTITY_HOST_SIZE + 1] = "j-worker-0.", names[2][NODE_IDENTITY_HOST_SIZE];
+    int own;
+    memset(longest + 11, 'a', NODE_IDENTITY_HOST_SIZE - 11 - 1);
+    assert_int_equal(node_identity_siblings(longest, "j-worker-1", 2, names, 2, &own), 1);
+    longest[NODE_IDENTITY_HOST_SIZE - 1] = 'a';
+    assert_int_equal(node_identity_siblings(longest, "j-worker-1", 2, names, 2, &own), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +272,7 @@ int main(void)
         cmocka_unit_test(steps_of_slurm_are_jobs_of_their_own),
         cmocka_unit_test(an_index_without_a_domain_is_explained),
         cmocka_unit_test(full_names_from_a_hosts_file),
+        cmocka_unit_test(names_of_siblings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
