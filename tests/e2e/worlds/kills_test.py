@@ -2,7 +2,7 @@
 bit, an undisturbed run's.
 
     MUSTER_BUILD=build python3 tests/e2e/worlds/kills_test.py [--kills N] [--mode static|elastic|changing] [--nodes N] [--seed N]
-        [--all] [--keep FOLDER]
+        [--all | --serving] [--keep FOLDER]
 
 Checkpoints are frequent, so that about half of the kills fall into the writing of one. An agent that ended is started again on its node,
 as Kubernetes would. The job never has another number of nodes: elastic means that nodes meet without ranks. But where it is changing, the
@@ -10,11 +10,14 @@ others go on without a node that was killed: then the samples are held to exact 
 
 --all: what else befalls a job, too: an agent killed together with a guardian, or with its guardians stopped; all programs of that name at once;
 a checkpoint damaged; unknown peers that flood the store's port and the rendezvous port; a disk of checkpoints that is full, or read-only, or
-refused (EACCES) to a node that starts; a system call refused to a node that starts. No agent may take more than 64 MB, and nothing is left."""
+refused (EACCES) to a node that starts; a system call refused to a node that starts. No agent may take more than 64 MB, and nothing is left.
+
+--serving: each kill is that of the node that serves the job, or of its agent. No other agent may end, and each kill costs one restart."""
 
 import argparse
 import contextlib
 import errno
+import json
 import os
 import pathlib
 import random
@@ -129,6 +132,37 @@ class Kills:
         node.kill_pod(silently=self.random.random() < 0.3)  # as where the power goes
         node.restart()
         self.agents[node].wait()
+
+    # the node that serves
+
+    def status(self, node):
+        asked = subprocess.run(node.pod.command(MUSTER, "status", "--output=json"), capture_output=True, text=True, check=False)
+        return json.loads(asked.stdout) if asked.returncode == 0 and asked.stdout.startswith("{") else {}
+
+    def serving(self):
+        """All agree on it."""
+        states = [self.status(node) for node in self.nodes]
+        names = {state["server"]["name"] if state.get("server") else "" for state in states}
+        rounds = {(state.get("world") or {}).get("round") for state in states}
+        return next((node for node in self.nodes if names == {node.name} and len(rounds) == 1), None)
+
+    def kill_serving(self):
+        self.until(self.serving, "one node serves")
+        node = self.serving()
+        before = self.newest()
+        self.until(lambda: self.newest() >= before + 2, "a round goes on")
+        how = self.random.choice((self.kill_agent, self.kill_node))
+        self.deeds.append(f"{how.__name__} {node.name}, which serves, behind step {self.newest()}")
+        self.killed = self.run()[0]
+        self.measure()
+        how(node)
+
+    def check_serving(self, test, kills):
+        """After so many kills, while the last round goes on: their restarts, and the agents that ended."""
+        restarts = {self.status(node).get("restarts") for node in self.nodes}
+        test.assertEqual(restarts, {kills}, self.tails())
+        ended = [deed for deed in self.deeds if "left with" in deed and not deed.endswith(" -9")]
+        test.assertEqual(ended, [], self.tails())
 
     # what else befalls them
 
@@ -264,11 +298,19 @@ class Kills:
         for node in self.nodes:
             self.start_agent(node)
         for number in range(kills):
-            self.kill(kinds[number] if number < len(kinds) else self.random.choice(kinds))
+            if kinds:
+                self.kill(kinds[number] if number < len(kinds) else self.random.choice(kinds))
+            else:
+                self.kill_serving()
+            if (number + 1) % 50 == 0:
+                print(f"{number + 1} kills, step {self.newest()}", flush=True)
         if kinds == self.ALL:
             self.kill("kill_worker")  # a flood ends no round
         # Not by its checkpoints alone: a killed round's may still be written.
         self.until(lambda: self.run()[0] > self.killed and self.run()[2] >= 3, "the last round goes on")
+        if not kinds:
+            self.until(self.serving, "one node serves")
+            self.check_serving(unittest.TestCase(), kills)
         for node in reversed(self.nodes):
             self.agents[node].signal(signal.SIGTERM)
         for agent in self.agents.values():
@@ -310,6 +352,7 @@ def main():
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--serving", action="store_true")
     parser.add_argument("--keep")
     options = parser.parse_args()
     cluster.need()
@@ -328,7 +371,7 @@ def main():
             kills = Kills(nodes, options.mode, seed)
             try:
                 begun = time.monotonic()
-                steps = kills.play(options.kills, Kills.ALL) if options.all else kills.play(options.kills)
+                steps = kills.play(options.kills, *([Kills.ALL] if options.all else [()] if options.serving else []))
                 kills.check_remains(test)
                 took = time.monotonic() - begun
                 lineage.check_samples(test, folder / "disturbed.samples", steps, BATCH)
