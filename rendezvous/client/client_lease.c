@@ -13,7 +13,8 @@ void client_renew_lease(struct client *client, uint64_t answered)
         client->lease_from = from;
 }
 
-/* A static world cannot continue without its serving node, and a new server would have to restart it. */
+/* A static world of one voter cannot continue without its serving node, and a new server would have to
+ * restart it. With several voters another node takes over, and that server counts the restarts. */
 static bool is_hopeless(const struct client *client)
 {
     return !client->options.join.elastic && client->gone_at.ns != INT64_MAX && client->last_world.epoch &&

@@ -109,6 +109,8 @@ enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
     X(JOB_FINISHED, "FINISHED", "all agents have left; the job succeeded")                                   \
     X(JOB_FAILED, "FAILED", "all agents have left; the job failed")
 
+/* KEEPS and ORPHANED: after a change of the server, elected or started again. ORPHANED also in one server's
+ * life: a node that was lost and came back. */
 #define ROSTER_MEMBER_STATES(X)                                                                              \
     X(MEMBER_EMPTY, "EMPTY", "a free slot")                                                                  \
     X(MEMBER_JOINED, "JOINED", "joined, without a world")                                                    \

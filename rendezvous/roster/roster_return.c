@@ -1,4 +1,10 @@
-/* roster_return.c - a restarted server, which learns the job's former state from its agents. See roster.h. */
+/* roster_return.c - a new server of a job, which learns the job's former state from its agents. See roster.h.
+ *
+ * In a job of one voter the server was started again, and knows nothing: the record was the lost server's
+ * alone. An elected server has the record: the round, the voters, and the restart count at the time of that
+ * round. Both need the members' JOINs for the rest: workers that may go on since the server had nothing left
+ * to do (KEEPS), workers that still end (ORPHANED), and a server that left in order, which costs no restart.
+ */
 #include <stdio.h>
 #include <string.h>
 
