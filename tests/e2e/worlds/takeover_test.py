@@ -422,6 +422,25 @@ class ElasticOfSixteen(Elastic):
     count, nnodes = 16, "2:16"
 
 
+class ElasticOfSixtyFour(ElasticJob):
+    """More time for all of them: 64 nodes share the machine's cores."""
+
+    count, nnodes, limit = 64, "2:64", 240
+    arguments = ["--last-call-timeout=60", "--join-timeout=200"]
+
+    def test_it_is_killed(self):
+        nodes = range(self.count)
+        self.start(*nodes)
+        self.runs_on(nodes, limit=self.limit)
+        begin = time.time()
+        self.cluster.nodes[0].kill_pod()
+        round_ = self.runs_on(nodes[1:], after=0, limit=self.limit)
+        print(f"again after {self.began(round_) - begin:.2f} s ", end="", file=sys.stderr)
+        self.assertEqual(self.restarts(round_), {1})
+        self.never_two_worlds(0)
+        self.finish(*nodes[1:])
+
+
 class Repeated(ElasticJob):
     """The node that serves is killed, again and again, and comes back."""
 
