@@ -67,6 +67,14 @@ struct instant client_silence_limit(const struct client *client)
     return client->joined && lost.ns > client->join_limit.ns ? lost : client->join_limit;
 }
 
+/* What would have helped: a spare is the third voter. */
+static const char *describe_lone_voter(const struct client *client)
+{
+    return client->options.join.elastic && client->last_nodes == 2
+               ? "; one of two nodes is no majority: a spare node would do"
+               : "";
+}
+
 int client_check_silence(const struct client *client, struct instant now, struct muster_error *err)
 {
     if (client->over || !instant_reached(now, client_silence_limit(client)))
@@ -81,9 +89,10 @@ int client_check_silence(const struct client *client, struct instant now, struct
     if (client_server_left(client))
         return error_set(err, MUSTER_E_PEER,
                          "the node that serves the job's world left on SIGTERM: %s did not come back within "
-                         "%.4g s (--join-timeout)",
+                         "%.4g s (--join-timeout)%s",
                          client->options.server,
-                         (double)instant_diff_ns(now, client->last_received) / NS_PER_S);
+                         (double)instant_diff_ns(now, client->last_received) / NS_PER_S,
+                         describe_lone_voter(client));
     bool had_world = client->last_world.epoch != 0;
     double waited = (double)(client->held.epoch ? instant_diff_ns(now, client->last_received)
                                                 : client->options.join_timeout_ns) /
@@ -91,8 +100,8 @@ int client_check_silence(const struct client *client, struct instant now, struct
     if (had_world)
         return error_set(err, MUSTER_E_PEER,
                          "the node that serves the job's world is lost: %s did not come back within %.4g s "
-                         "(--join-timeout)",
-                         client->options.server, waited);
+                         "(--join-timeout)%s",
+                         client->options.server, waited, describe_lone_voter(client));
     return error_set(
         err, MUSTER_E_TIMEOUT, "the server of the job's world at %s %s within %.4g s (--join-timeout)",
         client->options.server, client->ever_joined ? "did not come back" : "did not respond", waited);

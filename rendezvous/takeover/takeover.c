@@ -493,6 +493,25 @@ struct instant takeover_deadline(const struct takeover *t)
     return INSTANT_NEVER;
 }
 
+static bool is_silent(const struct takeover *t, int voter, struct instant now)
+{
+    return !takeover_is_self(t, &t->known.voters[voter]) && is_doubtful(t, t->heard_voter[voter], now);
+}
+
+/* Where they were expected: a firewall may be in between. */
+static void describe_silent(const struct takeover *t, struct instant now, char *out, size_t size)
+{
+    const char *before = "; no answer from ";
+    for (int i = 0; i < t->known.voter_count; i++) {
+        const struct voter *voter = &t->known.voters[i];
+        if (!is_silent(t, i, now))
+            continue;
+        (void)text_append(out, size, "%s%s (%s port %u)", before, voter->name,
+                          voter->address[0] ? voter->address : "address unknown", (unsigned)voter->port);
+        before = ", ";
+    }
+}
+
 void takeover_describe(const struct takeover *t, struct instant now, char *out, size_t size)
 {
     const int answers = answering(t, now), needed = record_majority(&t->known) - answers;
@@ -503,7 +522,7 @@ void takeover_describe(const struct takeover *t, struct instant now, char *out, 
     (void)text_append(out, size, "%d of %d voters answer", answers, t->known.voter_count);
     for (int i = 0; i < t->known.voter_count; i++) {
         const struct voter *voter = &t->known.voters[i];
-        if (!takeover_is_self(t, voter) && is_doubtful(t, t->heard_voter[i], now))
+        if (is_silent(t, i, now))
             continue;
         (void)text_append(out, size, "%s %s", first ? ":" : ",", voter->name);
         first = false;
@@ -512,4 +531,5 @@ void takeover_describe(const struct takeover *t, struct instant now, char *out, 
         (void)text_append(out, size, "; waiting for one more");
     else if (needed > 1)
         (void)text_append(out, size, "; waiting for %d more", needed);
+    describe_silent(t, now, out, size);
 }

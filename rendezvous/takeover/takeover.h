@@ -230,9 +230,8 @@ bool takeover_revise(struct takeover *t, const struct voter *voters, int count, 
 void takeover_tick(struct takeover *t, struct instant now, struct takeover_actions *out);
 struct instant takeover_deadline(const struct takeover *t);
 
-/* Without a server, or without a majority that answers this server: "2 of 5 voters answer: a, b; waiting for
- * one more"; else
- * "". */
+/* Without a server, or without a majority that answers this server: "2 of 3 voters answer: a, b; waiting for
+ * one more; no answer from c (10.0.0.3 port 4711)"; else "". */
 void takeover_describe(const struct takeover *t, struct instant now, char *out, size_t size);
 
 #ifdef __cplusplus

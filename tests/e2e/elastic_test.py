@@ -345,6 +345,7 @@ class Changing(ElasticTest):
         self.finish(nodes[0], 143)
         _, err = self.finish(nodes[1], 138)
         self.assertIn(f"left on SIGTERM: 127.0.0.1:{self.port} did not come back within 12", err)
+        self.assertIn("(--join-timeout); one of two nodes is no majority: a spare node would do", err)
 
     def test_all_are_asked_to_end_at_once(self):
         nodes = [self.node(k, "2:3") for k in range(3)]

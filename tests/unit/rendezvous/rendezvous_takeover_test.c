@@ -218,7 +218,9 @@ static void without_a_majority_nobody_takes_over(void **state)
         assert_true(c.agents[i].state == TAKEOVER_SEEK || c.agents[i].state == TAKEOVER_STAND);
     takeover_heard(&c.agents[3], c.agents[1].self.incarnation, c.now);
     takeover_describe(&c.agents[3], c.now, text, sizeof text);
-    assert_string_equal(text, "2 of 5 voters answer: node1, node3; waiting for one more");
+    assert_string_equal(text,
+                        "2 of 5 voters answer: node1, node3; waiting for one more; no answer from node0 "
+                        "(10.0.0.1 port 7000), node2 (10.0.0.3 port 7002), node4 (10.0.0.5 port 7004)");
 }
 
 static void records_of_others_change_nothing_and_are_counted(void **state)
