@@ -7,6 +7,7 @@
 
 #include "launcher/agent/agent_membership.h"
 #include "launcher/agent/agent_output.h"
+#include "launcher/agent/board/agent_board.h"
 #include "launcher/output/pump.h"
 #include "launcher/verdict/failure_files.h"
 #include "launcher/verdict/report.h"
@@ -170,8 +171,23 @@ static void write_files(struct agent *agent, const struct report *report, const 
     }
 }
 
+static void fill_server(const struct agent *agent, const struct membership_serving *serving,
+                        struct report *report)
+{
+    const struct board *board = agent_board_kept(agent);
+    report->server = serving->server;
+    for (int i = 0; i < serving->voter_count && i < REPORT_VOTERS; i++)
+        report->voters[report->voter_count++] = serving->voters[i];
+    for (int i = 0; board && i < board->change_count && i < REPORT_CHANGES; i++) {
+        const struct board_change *change = &board->changes[i];
+        report->changes[report->change_count++] =
+            (struct report_change){change->at * NS_PER_MS, change->server, change->reason};
+    }
+}
+
 void agent_outcome_tell(struct agent *agent, int exit_code)
 {
+    struct membership_serving serving;
     const struct membership_event *verdict = agent_membership_verdict(agent);
     struct round *round = &agent->round;
     char scratch[64];
@@ -201,6 +217,8 @@ void agent_outcome_tell(struct agent *agent, int exit_code)
         .round = round->world.id.round,
         .wall_ns = clock_wall_ns(),
     };
+    agent_membership_serving(agent, &serving);
+    fill_server(agent, &serving, &report);
     if (count && report_format(&report, &text) == 0)
         pump_say(agent->pump, LOG_LEVEL_ERROR, text.data);
     if (report_sentence(&report, &sentence) < 0)

@@ -187,6 +187,9 @@ void board_stop(struct board *board, bool planned, const char *cause, int64_t no
 
 void board_server_moved(struct board *board, const char *server, const char *reason, int64_t now)
 {
+    const struct board_change *last = board->change_count ? &board->changes[board->change_count - 1] : NULL;
+    if (last && !strcmp(last->server, server))
+        return; /* while there is none, voters stand and give up */
     if (board->change_count == BOARD_CHANGES)
         memmove(&board->changes[0], &board->changes[1],
                 (size_t)--board->change_count * sizeof *board->changes);

@@ -173,7 +173,7 @@ void board_world(struct board *board, const struct board_world *world, int64_t n
 /* The present round is stopped. cause: "" where none is known. */
 void board_stop(struct board *board, bool planned, const char *cause, int64_t now);
 void board_verdict(struct board *board, int exit_code, const char *cause, int64_t now);
-/* Another agent serves the job now, or none does (server ""). */
+/* Another agent serves the job now, or none does (server ""). The same once more is no change. */
 void board_server_moved(struct board *board, const char *server, const char *reason, int64_t now);
 
 /* A fresh state of a node takes the place of that member's last one; its contents are moved out of node. A

@@ -24,6 +24,15 @@ struct report_failure {
     bool error_file_goes; /* it is removed with the job, and so is not named */
 };
 
+enum { REPORT_VOTERS = 5, REPORT_CHANGES = 16 };
+
+/* A change of the agent that serves the job. */
+struct report_change {
+    int64_t wall_ns;
+    const char *server; /* "": none */
+    const char *reason;
+};
+
 struct report {
     const char *program; /* as typed */
     const char *job_id;
@@ -39,7 +48,12 @@ struct report {
     int exit_code; /* the agent's exit code */
     int64_t restarts, max_restarts;
     unsigned round;
-    int64_t wall_ns; /* the verdict's */
+    int64_t wall_ns;    /* the verdict's */
+    const char *server; /* the agent that serves the job; NULL: unknown, or none */
+    const char *voters[REPORT_VOTERS];
+    int voter_count; /* who elect the next server */
+    struct report_change changes[REPORT_CHANGES];
+    int change_count; /* the latest, the oldest first */
 };
 
 /* torchrun's report: ChildFailedError line, rules of at most 60 '=', "Failures:", "Root Cause (first

@@ -137,6 +137,26 @@ static void put_done(struct buffer *out, const struct report *report)
     buffer_text(out, "]");
 }
 
+static void put_server(struct buffer *out, const struct report *report)
+{
+    put_text(out, "server", report->server);
+    buffer_text(out, ", \"voters\": [");
+    for (int i = 0; i < report->voter_count; i++) {
+        buffer_text(out, i ? ", " : "");
+        buffer_json_string(out, report->voters[i]);
+    }
+    buffer_text(out, "], \"server_changes\": [");
+    for (int i = 0; i < report->change_count; i++) {
+        const struct report_change *change = &report->changes[i];
+        buffer_text(out, i ? ", {\"server\": " : "{\"server\": ");
+        (void)buffer_json_string(out, *change->server ? change->server : NULL); /* out remembers a failure */
+        put_text(out, "reason", change->reason);
+        put_time(out, "time", change->wall_ns);
+        buffer_text(out, "}");
+    }
+    buffer_text(out, "]");
+}
+
 int report_json(const struct report *report, struct buffer *out)
 {
     scope_buffer sentence = {0};
@@ -163,6 +183,7 @@ int report_json(const struct report *report, struct buffer *out)
     buffer_text(out, "]");
     put_stopped(out, report);
     put_done(out, report);
+    put_server(out, report);
     buffer_text(out, "}\n");
     return out->failed || sentence.failed ? -1 : 0;
 }

@@ -188,6 +188,9 @@ class LastOfThree(ServerLost):
             (report,) = (json.loads(path.read_text()) for path in self.folder.glob(f"logs{k}/*/failure.json"))
             cause = report["first_cause"]
             self.assertEqual([report["exit_code"], cause["class"], cause["node_rank"], cause["host"]], [138, "lost node", 0, "node0"])
+            self.assertEqual([report["server"], report["voters"]], ["node1", ["node0", "node1", "node2"]])
+            self.assertEqual([change["server"] for change in report["server_changes"]], [None, "node1"])
+            self.assertEqual(report["server_changes"][0]["reason"], "the connection to the server is broken")
 
 
 class Last(ServerLost):

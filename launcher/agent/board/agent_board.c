@@ -102,14 +102,6 @@ static void fill_serving(const struct agent *agent, struct board *board)
         board_text(board->voters[i], sizeof board->voters[i], serving.voters[i]);
 }
 
-static void note_server(struct agent *agent)
-{
-    struct membership_serving serving;
-    agent_membership_serving(agent, &serving);
-    if (agent->board->board)
-        board_server_moved(agent->board->board, serving.server, serving.reason, agent_board_now(agent));
-}
-
 static void sample(struct agent *agent)
 {
     struct agent_board *own = agent->board;
@@ -163,6 +155,19 @@ static int make_board(struct agent *agent)
     if (agent->round.world.world_size > 0)
         note_world(agent, "");
     return 0;
+}
+
+static void note_server(struct agent *agent)
+{
+    struct membership_serving serving;
+    agent_membership_serving(agent, &serving);
+    if (agent->board->board || make_board(agent) == 0) /* failure.json lists the changes, too */
+        board_server_moved(agent->board->board, serving.server, serving.reason, agent_board_now(agent));
+}
+
+const struct board *agent_board_kept(const struct agent *agent)
+{
+    return agent->board ? agent->board->board : NULL;
 }
 
 struct board *agent_board(struct agent *agent)

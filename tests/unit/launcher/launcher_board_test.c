@@ -165,11 +165,12 @@ static void the_server_and_its_changes_are_told(void **state)
     for (int i = 0; i < 3; i++)
         board_text(board->voters[i], BOARD_NAME, voters[i]);
     for (int i = 0; i < BOARD_CHANGES; i++)
-        board_server_moved(board, "before", "", 1000 + i);
+        board_server_moved(board, i % 2 ? "before" : "once", "", 1000 + i);
     board_server_moved(board, "", "the connection to the server is broken", 14000);
     (void)board_screen(board, 15000, 200, 50, 0, &text);
     assert_non_null(strstr(text.data, ".server none   voters node-1, node-0<b>, node-2\n"));
     assert_non_null(strstr(text.data, "!server: none for 1.0 s: the connection to the server is broken\n"));
+    board_server_moved(board, "", "no other voter has taken over", 14500);
     board_server_moved(board, "node-1", "a majority of the voters has promised", 15000);
     assert_int_equal(board->change_count, BOARD_CHANGES);
     buffer_clear(&text);
