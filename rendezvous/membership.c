@@ -194,8 +194,8 @@ int64_t membership_silence_ns(const struct membership *m)
 
 int membership_move(struct membership *m, const char *host, struct muster_error *err)
 {
-    if (!m->operations->move || !strcmp(host, m->options.host))
-        return 0;
+    if (!m->operations->move || m->options.mode != MEMBERSHIP_CLIENT || !strcmp(host, m->options.host))
+        return 0; /* the endpoint's agent is at its place, whatever agent serves now */
     char *copy = mem_strdup(host);
     if (!copy)
         return error_set(err, MUSTER_E_NOMEM, "no memory for an address");

@@ -145,11 +145,12 @@ static int64_t moving_silence(const struct membership *m)
 {
     struct transport *c = m->transport;
     const struct membership *in = inner(m);
+    if (c->at_endpoint)
+        return 0; /* the server's name is this node's own */
     if (in)
         return in->operations->silence ? in->operations->silence(in) : 0;
-    return c->at_endpoint || c->lost_since.ns == INSTANT_NEVER.ns
-               ? 0
-               : instant_diff_ns(clock_now(m->options.clock), c->lost_since);
+    return c->lost_since.ns == INSTANT_NEVER.ns ? 0
+                                                : instant_diff_ns(clock_now(m->options.clock), c->lost_since);
 }
 
 static bool moving_has_news(const struct membership *m)

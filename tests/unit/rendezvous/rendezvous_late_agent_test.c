@@ -18,7 +18,7 @@ struct fixture {
     struct muster_error err;
 };
 
-static void open_node(struct fixture *f, int rank, bool serves, uint16_t port)
+static void open_at(struct fixture *f, int rank, bool serves, const char *host, uint16_t port)
 {
     static const char *const names[NODES] = {"a", "b", "c"};
     const struct membership_options options = {.mode = serves ? MEMBERSHIP_SERVER : MEMBERSHIP_CLIENT,
@@ -29,7 +29,7 @@ static void open_node(struct fixture *f, int rank, bool serves, uint16_t port)
                                                .max_nodes = NODES,
                                                .local_world_size = 1,
                                                .role = "trainer",
-                                               .host = "127.0.0.1",
+                                               .host = host,
                                                .port = port,
                                                .store_addr = names[rank],
                                                .store_port = 29500,
@@ -42,6 +42,11 @@ static void open_node(struct fixture *f, int rank, bool serves, uint16_t port)
     f->nodes[rank] = membership_open(&options, &f->err);
     if (!f->nodes[rank])
         fail_msg("%s", f->err.text);
+}
+
+static void open_node(struct fixture *f, int rank, bool serves, uint16_t port)
+{
+    open_at(f, rank, serves, "127.0.0.1", port);
 }
 
 static void turn(struct fixture *f)
@@ -149,11 +154,29 @@ static void an_agent_that_starts_at_the_endpoint_then_is_told(void **state)
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
+/* Its name may have another address for the others; it listens at every one. */
+static void the_agent_at_the_endpoint_does_not_move(void **state)
+{
+    struct fixture f = {.port = test_free_port()};
+    (void)state;
+    for (int i = 0; i < NODES; i++)
+        f.vote_ports[i] = test_free_port();
+    open_at(&f, SERVER, true, NULL, f.port);
+    open_node(&f, MEMBER, false, f.port);
+    run_for(&f, 100 * NS_PER_MS);
+    assert_int_equal(membership_move(f.nodes[SERVER], "127.0.0.2", &f.err), 0);
+    assert_int_equal(membership_silence_ns(f.nodes[SERVER]), 0);
+    run_for(&f, 100 * NS_PER_MS);
+    close_node(&f, MEMBER);
+    close_node(&f, SERVER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_agent_that_comes_as_the_job_ends_gets_its_outcome),
         cmocka_unit_test(an_agent_that_starts_at_the_endpoint_then_is_told),
+        cmocka_unit_test(the_agent_at_the_endpoint_does_not_move),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
