@@ -329,7 +329,7 @@ static int begin_again(struct transport *c, struct instant now, struct muster_er
         c->floor_round = c->rules.known.round;
     }
     takeover_init(&c->rules, &self, c->rules.random, now);
-    c->lost_since = INSTANT_NEVER;
+    c->lost_since = c->at_endpoint ? now : INSTANT_NEVER; /* a member keeps the time by itself */
     return c->at_endpoint ? 0 : moving_join_endpoint(c, err);
 }
 
