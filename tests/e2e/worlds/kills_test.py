@@ -147,10 +147,11 @@ class Kills:
         return next((node for node in self.nodes if names == {node.name} and len(rounds) == 1), None)
 
     def kill_serving(self):
-        self.until(self.serving, "one node serves")
-        node = self.serving()
         before = self.newest()
         self.until(lambda: self.newest() >= before + 2, "a round goes on")
+        found = []
+        self.until(lambda: found.append(self.serving()) or found[-1], "one node serves")
+        node = found[-1]
         how = self.random.choice((self.kill_agent, self.kill_node))
         self.deeds.append(f"{how.__name__} {node.name}, which serves, behind step {self.newest()}")
         self.killed = self.run()[0]
