@@ -42,6 +42,7 @@ static int launch_main(const char *shown, int argc, char *argv[]);
 static int env_main(const char *shown, int argc, char *argv[]);
 static int status_main(const char *shown, int argc, char *argv[]);
 static int checkpoint_main(const char *shown, int argc, char *argv[]);
+static int drain_main(const char *shown, int argc, char *argv[]);
 static int top_main(const char *shown, int argc, char *argv[]);
 static int warm_main(const char *shown, int argc, char *argv[]);
 static int report_main(const char *shown, int argc, char *argv[]);
@@ -65,6 +66,7 @@ static const struct subcommand subcommands[] = {
     {"top", "a running job in the terminal, of an agent here or elsewhere", top_main},
     {"report", "a job's rounds, recoveries and curves as one HTML file", report_main},
     {"checkpoint", "ask a running job for a checkpoint", checkpoint_main},
+    {"drain", "move a node's ranks to a spare, before the node goes", drain_main},
     {"doctor", "whether this machine is fit for a job: GPUs, network, memory, limits, disk, clock",
      doctor_main},
     {"warm", "templates that muster run --warm-keep has left: show them, end them", warm_main},
@@ -383,6 +385,12 @@ static int checkpoint_main(const char *shown, int argc, char *argv[])
     return text_main(checkpoint_command, argc, argv);
 }
 
+static int drain_main(const char *shown, int argc, char *argv[])
+{
+    (void)shown;
+    return text_main(drain_command, argc, argv);
+}
+
 static int doctor_main(const char *shown, int argc, char *argv[])
 {
     (void)shown;
@@ -428,6 +436,7 @@ static int print_pages(int (*print_them)(const struct pages_subject *, int, int,
         {top_page, "muster top [flags]"},
         {report_page, "muster report [flags]"},
         {checkpoint_page, "muster checkpoint [flags]"},
+        {drain_page, "muster drain [flags] NODE"},
         {doctor_page, "muster doctor [flags]"},
         {warm_page, "muster warm [flags]"},
         {secret_page, "muster secret [flags]"},

@@ -126,6 +126,11 @@ int membership_next(struct membership *m, struct membership_event *event, struct
     case MEMBERSHIP_EVENT_STOP:
         m->current = event->stopped;
         break;
+    case MEMBERSHIP_EVENT_EVICTION:
+        event->own = agent_incarnation_equal(event->agent, m->incarnation);
+        break;
+    case MEMBERSHIP_EVENT_GO:
+        break;
     default:
         m->over = true;
         break;
@@ -157,6 +162,15 @@ int membership_drain(struct membership *m, int exit_code, int64_t grace_ns, stru
     if (!m->operations->drain)
         return error_set(err, MUSTER_E_STATE, "a job on one node has no other nodes to inform");
     return m->operations->drain(m, exit_code, grace_ns, err);
+}
+
+int membership_evict(struct membership *m, const struct membership_evict *request, struct muster_error *err)
+{
+    if (m->left || m->over)
+        return error_set(err, MUSTER_E_STATE, "the job is over for this node");
+    if (!m->operations->evict)
+        return error_set(err, MUSTER_E_STATE, "the job has one node: no other could take its ranks");
+    return m->operations->evict(m, request, err);
 }
 
 void membership_progress(const struct membership *m, char *out, size_t size)

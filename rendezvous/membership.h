@@ -51,6 +51,10 @@ int membership_report(struct membership *m, struct world_id id, enum membership_
  * and they wait for it to come back; with another code they get their verdict. A drain may stay
  * unanswered. Not for a membership in process. */
 int membership_drain(struct membership *m, int exit_code, int64_t grace_ns, struct muster_error *err);
+/* An operator asks that a node leaves, this one or another: the answer is EVICTION. Neither the request nor
+ * the answer is repeated: ask again, once an answer has named the agent with that. MUSTER_E_STATE: this job
+ * cannot. */
+int membership_evict(struct membership *m, const struct membership_evict *request, struct muster_error *err);
 /* While the world forms, the missing nodes, for display ("" if unknown); NUL-terminated. */
 void membership_progress(const struct membership *m, char *out, size_t size);
 /* Whether there is a report that the server has not acknowledged yet. */

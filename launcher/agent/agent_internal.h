@@ -64,6 +64,8 @@ struct agent_part {
     X(AGENT_HUNG, AGENT_NO_STEP, "workers are hung, worker is the slowest; duration_ns")                     \
     X(AGENT_SERVER_LOST, AGENT_NO_STEP, "the node that serves the job is lost")                              \
     X(AGENT_SERVER_MOVED, AGENT_NO_STEP, "another node serves the job, or none does; text")                  \
+    X(AGENT_EVICTION, AGENT_NO_STEP, "the answer to an operator's request that a node leaves; membership")   \
+    X(AGENT_GO, AGENT_NO_STEP, "an operator has asked for this node to leave; text")                         \
     X(AGENT_PASS_ON, AGENT_NO_STEP, "a signal is to be forwarded to the workers; code")                      \
     X(AGENT_NOTICE, AGENT_NO_STEP, "the workers got a stop notice; duration_ns: left to them")               \
     X(AGENT_ROUND_ENDS, AGENT_NO_STEP, "the workers have ended: their resources are closed")                 \
@@ -129,6 +131,7 @@ struct agent {
     struct agent_audience *audience; /* agent_status.c */
     struct agent_membership *membership;
     struct agent_search *search;
+    struct agent_drain *drain;
     struct agent_failures *failures;
 };
 static_assert(sizeof(struct agent) <= 8192, "large state belongs to a part or to the round, on the heap");

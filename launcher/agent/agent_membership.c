@@ -63,6 +63,12 @@ static void on_membership(struct agent *agent, const struct membership_event *ev
     case MEMBERSHIP_EVENT_VERDICT:
         take_verdict(agent, event);
         break;
+    case MEMBERSHIP_EVENT_EVICTION:
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_EVICTION, .membership = event});
+        break;
+    case MEMBERSHIP_EVENT_GO:
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_GO, .text = event->reason});
+        break;
     case MEMBERSHIP_EVENT_REFUSED:
         log_error(&agent->log, "refused by the server: %s", event->reason);
         (void)snprintf(agent->end_reason, sizeof agent->end_reason, "refused by the server: %.*s",
@@ -165,6 +171,13 @@ void agent_membership_drain(struct agent *agent)
     struct muster_error err = {0};
     if (handle && membership_drain(handle, group->exit_code, group->shutdown_grace_ns, &err) < 0)
         log_debug(&agent->log, "%s", err.text); /* unanswered, it leaves alone */
+}
+
+int agent_membership_evict(struct agent *agent, const struct membership_evict *request,
+                           struct muster_error *err)
+{
+    struct membership *handle = agent->membership->handle;
+    return handle ? membership_evict(handle, request, err) : 0; /* it is repeated when there is a job */
 }
 
 bool agent_membership_has_news(const struct agent *agent)

@@ -13,6 +13,9 @@ void agent_membership_report(struct agent *agent, enum membership_report_kind ki
 /* The agent leaves, with the group's exit code; it requests before that all save and stop. */
 void agent_membership_leave(struct agent *agent);
 void agent_membership_drain(struct agent *agent);
+/* An operator's request that a node leaves; the answer is AGENT_EVICTION. -1: this job cannot (err). */
+int agent_membership_evict(struct agent *agent, const struct membership_evict *request,
+                           struct muster_error *err);
 /* Whether there is a report that the server has not acknowledged yet. */
 bool agent_membership_has_news(const struct agent *agent);
 /* The verdict on the job; NULL: none yet. */

@@ -14,6 +14,7 @@
 #include "launcher/agent/agent_notices.h"
 #include "launcher/agent/agent_server.h"
 #include "launcher/agent/board/agent_board.h"
+#include "launcher/agent/drain/agent_drain.h"
 #include "launcher/board/board_json.h"
 #include "launcher/policy/stop_notice.h"
 #include "launcher/process/hang_dump.h"
@@ -185,6 +186,11 @@ static void fill_board_lines(void *context, struct buffer *out)
         board_json(board, agent_board_now(context), true, out);
 }
 
+static void ask_to_drain(void *context, const char *request, struct buffer *out)
+{
+    agent_drain_ask(context, request, out);
+}
+
 static void fill_lines(void *context, int rank, struct buffer *out)
 {
     struct board *board = agent_board(context);
@@ -240,8 +246,14 @@ static int serve_http(struct agent *agent, struct agent_audience *audience, stru
 static int audience_create(struct agent *agent, struct muster_error *err)
 {
     struct muster_error quiet = {0};
-    struct status_socket_options options = {&agent->loop, agent->id,        fill_status, ask_for_checkpoint,
-                                            tell_saved,   fill_board_lines, agent};
+    struct status_socket_options options = {.loop = &agent->loop,
+                                            .agent_id = agent->id,
+                                            .fill = fill_status,
+                                            .checkpoint = ask_for_checkpoint,
+                                            .saved = tell_saved,
+                                            .board = fill_board_lines,
+                                            .drain = ask_to_drain,
+                                            .context = agent};
     agent->audience = mem_calloc(1, sizeof *agent->audience);
     if (!agent->audience)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the status");

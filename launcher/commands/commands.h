@@ -33,6 +33,14 @@ extern const struct command_page doctor_page;
  * description. For a program that still has one thread. */
 int doctor_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint);
 
+/* --- muster drain: moves a node's ranks to a spare, before the node goes --- */
+
+extern const struct command_page drain_page;
+/* Exit codes: 0, the node has left, or with --no-wait was asked to; 1, nothing was changed, it has not left
+ * in time, or no such agent; 2, bad usage, or there are agents of several jobs (out has the list) and none
+ * was chosen. */
+int drain_command(int argc, char *const argv[], struct buffer *out, struct buffer *complaint);
+
 /* --- pure: the output of --dry-run --- */
 
 /* The command and the environment of every worker that this node would start, appended: the difference

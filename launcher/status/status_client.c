@@ -169,15 +169,18 @@ static int read_some(int fd, const struct status_name *from, struct instant dead
     return got > 0;
 }
 
-int status_ask(const struct status_name *name, enum status_question question, int64_t patience_ns,
-               struct buffer *answer, pid_t *pid, struct muster_error *err)
+int status_ask_of(const struct status_name *name, enum status_question question, const char *request,
+                  int64_t patience_ns, struct buffer *answer, pid_t *pid, struct muster_error *err)
 {
     struct instant deadline = instant_add(clock_now(NULL), patience_ns);
-    char line[32];
+    char line[320];
     scope_close int fd = dial(name, patience_ns, pid, err);
     if (fd < 0)
         return -1;
-    int length = snprintf(line, sizeof line, "%s\n", status_question_word(question));
+    int length = snprintf(line, sizeof line, "%s%s%s\n", status_question_word(question), request ? " " : "",
+                          request ? request : "");
+    if ((size_t)length >= sizeof line)
+        return error_set(err, MUSTER_E_LIMIT, "a request of %d bytes is too long", length);
     if (send(fd, line, (size_t)length, MSG_NOSIGNAL) != length)
         return error_errno(err, "agent %d", (int)name->pid);
     size_t before = answer->length;
@@ -194,4 +197,10 @@ int status_ask(const struct status_name *name, enum status_question question, in
                          (int)name->pid);
     answer->data[answer->length] = 0;
     return 0;
+}
+
+int status_ask(const struct status_name *name, enum status_question question, int64_t patience_ns,
+               struct buffer *answer, pid_t *pid, struct muster_error *err)
+{
+    return status_ask_of(name, question, NULL, patience_ns, answer, pid, err);
 }

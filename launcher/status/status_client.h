@@ -32,5 +32,8 @@ pid_t status_whose(const struct status_name *name, struct muster_error *err);
  * or does not match its name, MUSTER_E_TIMEOUT if it does not respond. */
 int status_ask(const struct status_name *name, enum status_question question, int64_t patience_ns,
                struct buffer *answer, pid_t *pid, struct muster_error *err);
+/* The same with a request after the question's word; NULL: none. */
+int status_ask_of(const struct status_name *name, enum status_question question, const char *request,
+                  int64_t patience_ns, struct buffer *answer, pid_t *pid, struct muster_error *err);
 
 #endif

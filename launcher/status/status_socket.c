@@ -12,7 +12,7 @@
 #include "proto/base/guard.h"
 
 /* Every client is the same user; beyond this many the oldest connection is dropped. */
-enum { CONNECTION_LIMIT = 16, QUESTION_LIMIT = 32, BACKLOG = 16 };
+enum { CONNECTION_LIMIT = 16, QUESTION_LIMIT = 320, BACKLOG = 16 };
 
 struct connection {
     struct loop_source source;
@@ -58,9 +58,16 @@ static void answer(struct connection *connection)
         [STATUS_ASK_SUMMARY] = status_summary,
     };
     const struct status_socket_options *options = &connection->server->options;
+    char *const rest = strchr(connection->question, ' ');
+    if (rest)
+        *rest = '\0';
     for (int i = 0; i < STATUS_QUESTION_COUNT; i++) {
-        if (strcmp(connection->question, status_question_word(i)))
+        if (strcmp(connection->question, status_question_word(i)) || !rest != (i != STATUS_ASK_DRAIN))
             continue;
+        if (i == STATUS_ASK_DRAIN) {
+            options->drain(options->context, rest + 1, &connection->answer);
+            continue;
+        }
         void (*const fill)(void *, struct buffer *) = i == STATUS_ASK_CHECKPOINT ? options->checkpoint
                                                       : i == STATUS_ASK_SAVED    ? options->saved
                                                       : i == STATUS_ASK_BOARD    ? options->board

@@ -16,14 +16,15 @@
 /* symbol, name: the format of the reply. "checkpoint" is a request, and its reply a line: "+RANK PID STEP",
  * the worker that was asked and the steps that it had finished, or "-" and why nothing was done. "saved": how
  * it ended: a line "+", then of each worker that runs "PID saved|failed|none STEP TEXT" of its last
- * checkpoint */
+ * checkpoint. "drain" is followed by a request, and its reply has a line (agent_drain.h) */
 #define STATUS_QUESTIONS(X)                                                                                  \
     X(STATUS_ASK_TABLE, "table")                                                                             \
     X(STATUS_ASK_JSON, "json")                                                                               \
     X(STATUS_ASK_SUMMARY, "summary")                                                                         \
     X(STATUS_ASK_CHECKPOINT, "checkpoint")                                                                   \
     X(STATUS_ASK_SAVED, "saved")                                                                             \
-    X(STATUS_ASK_BOARD, "board")
+    X(STATUS_ASK_BOARD, "board")                                                                             \
+    X(STATUS_ASK_DRAIN, "drain")
 
 #define STATUS_ENUM(symbol, word) symbol,
 enum status_question { STATUS_QUESTIONS(STATUS_ENUM) STATUS_QUESTION_COUNT };
@@ -42,6 +43,7 @@ struct status_socket_options {
     void (*checkpoint)(void *context, struct buffer *out);
     void (*saved)(void *context, struct buffer *out); /* the result */
     void (*board)(void *context, struct buffer *out); /* the job's board as JSON (board_json.h) */
+    void (*drain)(void *context, const char *request, struct buffer *out); /* an operator's (agent_drain.h) */
     void *context;
 };
 

@@ -91,6 +91,9 @@ static int handle_event(struct client *client, const struct membership_event *ev
         return client_on_world(client, event, now, err);
     case MEMBERSHIP_EVENT_STOP:
         return client_on_stop(client, event, now, err);
+    case MEMBERSHIP_EVENT_EVICTION:
+    case MEMBERSHIP_EVENT_GO:
+        return client_queue_event(client, event, err);
     default:
         client->over = true;
         client->withheld = false; /* it is not to be given out by the next answer */
@@ -245,6 +248,14 @@ void client_drain(struct client *client, int exit_code, int64_t grace_ns)
     client->message.kind = WIRE_DRAIN;
     client->message.exit_code = exit_code;
     client->message.grace_ns = grace_ns;
+    if (client->joined)
+        (void)client_send_now(client);
+}
+
+void client_evict(struct client *client, const struct membership_evict *request)
+{
+    client->message.kind = WIRE_EVICT;
+    client->message.evict = *request;
     if (client->joined)
         (void)client_send_now(client);
 }

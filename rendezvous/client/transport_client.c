@@ -288,6 +288,14 @@ static int client_transport_drain(struct membership *m, int exit_code, int64_t g
     return 0;
 }
 
+static int client_transport_evict(struct membership *m, const struct membership_evict *request,
+                                  struct muster_error *err)
+{
+    (void)err;
+    client_evict(m->transport->client, request);
+    return 0;
+}
+
 static void client_transport_progress(const struct membership *m, char *out, size_t size)
 {
     const char *known = client_progress(m->transport->client);
@@ -429,6 +437,7 @@ int transport_client_open(struct membership *m, struct muster_error *err)
         .report = client_transport_report,
         .leave = client_transport_leave,
         .drain = client_transport_drain,
+        .evict = client_transport_evict,
         .progress = client_transport_progress,
         .silence = client_transport_silence,
         .has_news = client_transport_has_news,

@@ -141,6 +141,13 @@ static int moving_drain(struct membership *m, int exit_code, int64_t grace_ns, s
     return in ? in->operations->drain(in, exit_code, grace_ns, err) : 0;
 }
 
+static int moving_evict(struct membership *m, const struct membership_evict *request,
+                        struct muster_error *err)
+{
+    struct membership *in = inner(m);
+    return in ? in->operations->evict(in, request, err) : 0;
+}
+
 static int64_t moving_silence(const struct membership *m)
 {
     struct transport *c = m->transport;
@@ -327,6 +334,7 @@ int transport_moving_open(struct membership *m, struct muster_error *err)
         .report = moving_report,
         .leave = moving_leave,
         .drain = moving_drain,
+        .evict = moving_evict,
         .silence = moving_silence,
         .has_news = moving_has_news,
         .note = moving_note,

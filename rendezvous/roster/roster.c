@@ -69,6 +69,8 @@ static void rejoin(struct roster_work *w, struct roster_member *member)
         roster_act(w, ROSTER_SEND_STOP, member->session, slot, NULL);
     else if (member->state == MEMBER_LEAVING && member->verdict_sent)
         roster_act(w, ROSTER_SEND_VERDICT, member->session, slot, NULL);
+    if (member->evicted && !member->draining)
+        roster_act(w, ROSTER_SEND_GO, member->session, slot, NULL);
 }
 
 static void fill_slot(struct roster_work *w, struct roster_member *member)
@@ -91,7 +93,7 @@ static void fill_slot(struct roster_work *w, struct roster_member *member)
     (void)snprintf(member->vote_addr, sizeof member->vote_addr, "%s", join->vote_addr ? join->vote_addr : "");
     member->held = join->held;
     member->local = join->local;
-    member->draining = member->verdict_sent = false;
+    member->draining = member->evicted = member->verdict_sent = false;
     member->last = join->last;
     member->wanted_rank = join->node_rank;
     member->arrival = ++roster->arrivals;
@@ -419,24 +421,24 @@ static int on_tick_finishing(struct roster_work *w)
 /* -- the table
  * ---------------------------------------------------------------------------------------------------- */
 
-/* Columns: JOIN, LEAVE, DRAIN, REPORT, BEAT, DISCONNECT, TICK, CHOSEN. */
+/* Columns: JOIN, LEAVE, DRAIN, REPORT, BEAT, DISCONNECT, TICK, CHOSEN, EVICT. */
 static int (*const step_table[JOB_STATE_COUNT][ROSTER_EVENT_COUNT])(struct roster_work *) = {
     [JOB_FORMING] = {on_join, on_leave_forming, on_drain, roster_on_report, on_beat, on_disconnect,
-                     on_tick_forming, roster_on_chosen},
+                     on_tick_forming, roster_on_chosen, roster_on_evict},
     [JOB_STARTING] = {on_join, on_leave_running, on_drain, roster_on_report, on_beat, on_disconnect, on_tick,
-                      roster_on_chosen_late},
+                      roster_on_chosen_late, roster_on_evict},
     [JOB_RUNNING] = {on_join, on_leave_running, on_drain, roster_on_report, on_beat, on_disconnect, on_tick,
-                     roster_on_chosen_late},
+                     roster_on_chosen_late, roster_on_evict},
     [JOB_STOPPING] = {on_join, on_leave_stopping, on_drain, roster_on_report, on_beat, on_disconnect,
-                      on_tick_stopping, roster_on_chosen_late},
+                      on_tick_stopping, roster_on_chosen_late, roster_on_evict},
     [JOB_DEPARTED] = {on_join_departed, on_leave_finishing, on_drain, roster_on_report_late, on_beat,
-                      on_disconnect, on_tick, roster_on_chosen_late},
+                      on_disconnect, on_tick, roster_on_chosen_late, roster_on_evict},
     [JOB_FINISHING] = {on_join_late, on_leave_finishing, on_drain, roster_on_report_late, on_beat,
-                       on_disconnect, on_tick_finishing, roster_on_chosen_late},
+                       on_disconnect, on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
     [JOB_FINISHED] = {on_join_late, on_leave_finishing, on_drain, roster_on_report_late, on_beat,
-                      on_disconnect, on_tick_finishing, roster_on_chosen_late},
+                      on_disconnect, on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
     [JOB_FAILED] = {on_join_late, on_leave_finishing, on_drain, roster_on_report_late, on_beat, on_disconnect,
-                    on_tick_finishing, roster_on_chosen_late},
+                    on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
 };
 
 static bool holds_slot(const struct roster *roster, const struct roster_event *event)
@@ -477,6 +479,8 @@ int roster_step(struct roster *roster, const struct roster_event *event, struct 
         return error_set(err, MUSTER_E_INVALID, "%s without a session", roster_event_name(event->kind));
     if (event->kind == ROSTER_JOIN && !event->join)
         return error_set(err, MUSTER_E_INVALID, "JOIN without an identity");
+    if (event->kind == ROSTER_EVICT && !event->evict)
+        return error_set(err, MUSTER_E_INVALID, "EVICT without a node");
     if (event->kind != ROSTER_JOIN && !own) {
         if (!holds_slot(roster, event)) {
             if (event->kind == ROSTER_BEAT || event->kind == ROSTER_REPORT)

@@ -70,6 +70,10 @@
  * agent, the server stays until they have, and then sends HANDOVER. Agents that received it keep their
  * slot, look for the server and report it to the next one, for which the stop has cost no restart.
  *
+ * EVICT moves a node's ranks to a spare, on purpose: the node is sent GO, and drains. It is refused where
+ * no spare waits, unless the asker wants a smaller world, and wherever the others could not go on. The asker
+ * repeats it, with the agent's incarnation, until that agent has left and the next world runs.
+ *
  * A heartbeat costs O(1); forming, stopping and the verdict cost O(1) a member; a tick examines all
  * members, and is due about once in lost_after. */
 #ifndef MUSTER_RENDEZVOUS_ROSTER_ROSTER_H
@@ -132,7 +136,8 @@ enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
     X(ROSTER_BEAT, "BEAT", "an agent's loop is alive")                                                       \
     X(ROSTER_DISCONNECT, "DISCONNECT", "the transport lost the session")                                     \
     X(ROSTER_TICK, "TICK", "time has passed (roster_deadline)")                                              \
-    X(ROSTER_CHOSEN, "CHOSEN", "the voters have chosen the record of the proposed world")
+    X(ROSTER_CHOSEN, "CHOSEN", "the voters have chosen the record of the proposed world")                    \
+    X(ROSTER_EVICT, "EVICT", "an operator asks at this agent that a node leaves")
 
 #define ROSTER_ACTIONS(X)                                                                                    \
     X(ROSTER_ACCEPT, "ACCEPT", "the session holds slot `member`")                                            \
@@ -142,7 +147,9 @@ enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
     X(ROSTER_REFUSE, "REFUSE", "the session is refused, with the reason; the transport forgets it")          \
     X(ROSTER_AGAIN, "AGAIN", "the session is unknown: register again")                                       \
     X(ROSTER_HANDOVER, "HANDOVER", "the server leaves without a loss: wait for the next one")                \
-    X(ROSTER_PROPOSE, "PROPOSE", "to the hosting agent: ask the voters for this world (roster_fill_record)")
+    X(ROSTER_PROPOSE, "PROPOSE", "to the hosting agent: ask the voters for this world (roster_fill_record)") \
+    X(ROSTER_SEND_EVICTION, "EVICTION", "the answer to EVICT")                                               \
+    X(ROSTER_SEND_GO, "GO", "leave, as after SIGTERM")
 
 #define ROSTER_ENUM(symbol, name, meaning) symbol,
 enum roster_job_state { ROSTER_JOB_STATES(ROSTER_ENUM) JOB_STATE_COUNT };
@@ -224,8 +231,9 @@ struct roster_event {
         uint64_t sequence; /* counts an incarnation's reports from 1; a repeated one is dropped */
         const struct worker_failure *failure; /* FAILED */
     } report;
-    int exit_code;    /* LEAVE, DRAIN: the agent's exit code */
-    int64_t grace_ns; /* DRAIN: how long the agent can wait for its workers; >= 0 */
+    int exit_code;                        /* LEAVE, DRAIN: the agent's exit code */
+    int64_t grace_ns;                     /* DRAIN: how long the agent can wait for its workers; >= 0 */
+    const struct membership_evict *evict; /* EVICT */
 };
 
 struct roster_action {
@@ -265,7 +273,7 @@ int roster_step(struct roster *roster, const struct roster_event *event, struct 
 /* When a TICK is due; INSTANT_NEVER if none is. */
 struct instant roster_deadline(const struct roster *roster);
 
-/* Fills the event of a WORLD, STOP, VERDICT or REFUSE action (before the next step). */
+/* Fills the event of a WORLD, STOP, VERDICT, REFUSE, EVICTION or GO action (before the next step). */
 void roster_fill_event(const struct roster *roster, const struct roster_action *action,
                        struct membership_event *event);
 

@@ -230,8 +230,7 @@ void roster_elastic_depart_forming(struct roster_work *w)
     roster_depart(w);
 }
 
-/* Whether the other members of the world can elect another server. */
-static bool is_replaced(const struct roster *roster)
+bool roster_elastic_is_replaced(const struct roster *roster)
 {
     return roster->votes && record_voter_count(roster->world_nodes, roster->count[MEMBER_JOINED]) > 1;
 }
@@ -241,7 +240,7 @@ static void stop_for_leaver(struct roster_work *w, const struct roster_member *m
     struct roster *roster = w->roster;
     char who[MUSTER_ERROR_TEXT - 100];
     roster_describe_member(roster, member, who, sizeof who);
-    if (departs_with(member, w->event->exit_code) && is_replaced(roster))
+    if (departs_with(member, w->event->exit_code) && roster_elastic_is_replaced(roster))
         roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_LEAVE, nodes_without_one(roster), w->event->grace_ns,
                                   "%s leaves, and the server with it: another node takes over", who);
     else if (departs_with(member, w->event->exit_code))
@@ -278,9 +277,10 @@ static void depart(struct roster_work *w, const char *who)
     struct roster *roster = w->roster;
     roster->departs = true;
     if (roster->state != JOB_STOPPING)
-        roster_begin_planned_stop(
-            w, MEMBERSHIP_CHANGE_LEAVE, 0, roster->notice_ns, "%s left, and the server goes with it: %s", who,
-            is_replaced(roster) ? "another node takes over" : "the others wait for it to come back");
+        roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_LEAVE, 0, roster->notice_ns,
+                                  "%s left, and the server goes with it: %s", who,
+                                  roster_elastic_is_replaced(roster) ? "another node takes over"
+                                                                     : "the others wait for it to come back");
 }
 
 /* If the hosting agent leaves, so does the server. */

@@ -19,6 +19,7 @@ struct roster_member {
     bool verdict_sent;    /* only used in LEAVING */
     bool proposed;        /* a member of the world that the voters decide about */
     bool draining;        /* leaves when its workers have ended */
+    bool evicted;         /* was sent GO */
     bool was_done;        /* STOPPING: there was nothing left to stop */
     struct world_id held; /* the world of its workers, or of a STOPPED still due; 0,0: none */
     uint64_t session;
@@ -117,6 +118,13 @@ struct roster {
     char verdict_reason[MUSTER_ERROR_TEXT];
     /* texts of this step's refusals: of the sender, and of an agent that the sender supersedes */
     char refusal[MUSTER_ERROR_TEXT], superseded[MUSTER_ERROR_TEXT];
+    /* this step's answer to EVICT */
+    struct {
+        uint64_t number;
+        enum membership_eviction state;
+        struct agent_incarnation agent;
+        char text[MUSTER_ERROR_TEXT];
+    } eviction;
     /* agents refused since the last world was formed */
     unsigned refused_count;
     char refused_name[MEMBERSHIP_NAME_LIMIT], refused_why[MUSTER_ERROR_TEXT]; /* the last of them */
@@ -187,6 +195,12 @@ int roster_on_chosen(struct roster_work *w);
 /* There is no proposal any more. */
 int roster_on_chosen_late(struct roster_work *w);
 
+/* --- roster_evict.c --- */
+
+int roster_on_evict(struct roster_work *w);
+/* The job is over. */
+int roster_on_evict_late(struct roster_work *w);
+
 /* --- roster_report.c --- */
 
 /* A REPORT; late: the verdict is out, or the server leaves. */
@@ -211,6 +225,8 @@ void roster_elastic_plan_regroup(struct roster_work *w);
 /* The time for it has come. */
 void roster_elastic_regroup(struct roster_work *w);
 int roster_elastic_on_drain(struct roster_work *w);
+/* Whether the other members of the world can elect another server. */
+bool roster_elastic_is_replaced(const struct roster *roster);
 /* The agent of a member that is not done leaves. */
 void roster_elastic_on_leave(struct roster_work *w, struct roster_member *member, int code);
 /* FORMING: whether the others are to look for the next server when this member leaves; and that they do. */

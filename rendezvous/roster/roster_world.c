@@ -417,6 +417,17 @@ void roster_fill_event(const struct roster *roster, const struct roster_action *
             fill_causes(roster, event);
         reason = roster->verdict_reason;
         break;
+    case ROSTER_SEND_EVICTION:
+        event->kind = MEMBERSHIP_EVENT_EVICTION;
+        event->number = roster->eviction.number;
+        event->eviction = roster->eviction.state;
+        event->agent = roster->eviction.agent;
+        reason = roster->eviction.text;
+        break;
+    case ROSTER_SEND_GO:
+        event->kind = MEMBERSHIP_EVENT_GO;
+        reason = "an operator has asked for it (muster drain)";
+        break;
     default:
         event->kind = MEMBERSHIP_EVENT_REFUSED;
         reason = action->reason ? action->reason : "";

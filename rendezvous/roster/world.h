@@ -9,6 +9,7 @@
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
 #include "rendezvous/failure/failure.h"
+#include "rendezvous/takeover/record.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,9 +54,11 @@ enum membership_event_kind {
                                as it was known when all had stopped */
     MEMBERSHIP_EVENT_STOP,  /* stop all workers of world `stopped`, then report STOPPED; `reason` is the cause
                              */
-    MEMBERSHIP_EVENT_VERDICT, /* the job is over: stop all workers and exit with exit_code; `failure` is its
-                                 first cause */
-    MEMBERSHIP_EVENT_REFUSED, /* the server refuses this agent; reason names the differing field */
+    MEMBERSHIP_EVENT_VERDICT,  /* the job is over: stop all workers and exit with exit_code; `failure` is its
+                                  first cause */
+    MEMBERSHIP_EVENT_REFUSED,  /* the server refuses this agent; reason names the differing field */
+    MEMBERSHIP_EVENT_EVICTION, /* the answer to membership_evict; `reason` describes it */
+    MEMBERSHIP_EVENT_GO,       /* an operator asks this agent to leave, as SIGTERM would, for `reason` */
 };
 
 /* The purpose of a planned STOP. symbol, name, meaning */
@@ -69,6 +72,27 @@ enum membership_event_kind {
 enum membership_change { MEMBERSHIP_CHANGES(MEMBERSHIP_CHANGE_ENUM) MEMBERSHIP_CHANGE_COUNT };
 #undef MEMBERSHIP_CHANGE_ENUM
 
+/* An operator's request that a node leaves, as far as it has come. symbol, name, meaning */
+#define MEMBERSHIP_EVICTIONS(X)                                                                              \
+    X(EVICTION_WAITS, "waits", "the job is between two rounds: nothing was decided yet")                     \
+    X(EVICTION_LEAVES, "leaves", "the node was asked to leave, or the others do not run again yet")          \
+    X(EVICTION_LEFT, "left", "it has left, and the others run")                                              \
+    X(EVICTION_REFUSED, "refused", "nothing was changed")
+
+#define MEMBERSHIP_EVICTION_ENUM(symbol, name, meaning) symbol,
+enum membership_eviction { MEMBERSHIP_EVICTIONS(MEMBERSHIP_EVICTION_ENUM) EVICTION_COUNT };
+#undef MEMBERSHIP_EVICTION_ENUM
+
+/* "?" for a number outside the list. */
+const char *membership_eviction_name(enum membership_eviction state);
+
+struct membership_evict {
+    uint64_t number;  /* the asker's own; the answer carries the same */
+    const char *node; /* its number in the world, or its agent's name */
+    bool without_spare;
+    struct agent_incarnation agent; /* as an answer has named it; 0,0: not yet */
+};
+
 struct membership_event {
     enum membership_event_kind kind;
     struct membership_world world;
@@ -81,9 +105,13 @@ struct membership_event {
     int failed_class; /* WORLD: 1 + enum failure_class of the first cause if the round before it failed; 0 */
     int exit_code;
     bool doubled; /* VERDICT: this agent was in no world, and another agent of its name was: a second run */
-    bool failed;  /* VERDICT: there is a failure */
-    int other_count; /* entries of others */
-    int other_total; /* including those for which others has no room */
+    uint64_t number; /* EVICTION, as the following */
+    enum membership_eviction eviction;
+    struct agent_incarnation agent; /* the agent that is to leave; 0,0: none yet */
+    bool own;                       /* it is this agent; set by membership_next */
+    bool failed;                    /* VERDICT: there is a failure */
+    int other_count;                /* entries of others */
+    int other_total;                /* including those for which others has no room */
     char reason[MUSTER_ERROR_TEXT];
     /* Large, last, and only valid if failed. */
     struct worker_failure failure;                     /* the first cause */

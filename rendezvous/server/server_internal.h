@@ -190,9 +190,11 @@ enum command_kind {
 struct command {
     struct command *next;
     enum command_kind kind;
-    struct roster_event event; /* report.failure points at failure below, join at join */
+    struct roster_event event; /* report.failure points at failure below, join at join, evict at evict */
     struct worker_failure failure;
     struct roster_join join;
+    struct membership_evict evict; /* its node is node */
+    char node[MEMBERSHIP_NAME_LIMIT];
     struct roster *roster;        /* owned, as the following */
     struct server_office *office; /* SERVE, CHOSEN */
     struct server_frame *frame;

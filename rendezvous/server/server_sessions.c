@@ -28,7 +28,7 @@ static void deliver_local(struct transport *c, const struct roster_action *actio
     struct membership_event *place = c->deaf ? NULL : event_queue_push(&c->queue);
     if (place)
         roster_fill_event(c->roster, action, place);
-    else if (!c->deaf)
+    else if (!c->deaf && action->kind != ROSTER_SEND_EVICTION) /* which is asked for again */
         error_set(&c->fatal, MUSTER_E_LIMIT, "more than %d events wait: membership_next is not called",
                   EVENT_QUEUE_LIMIT);
     pthread_mutex_unlock(&c->lock);
@@ -180,6 +180,10 @@ static bool to_event(struct transport *c, struct roster_event *event)
         event->kind = ROSTER_DRAIN;
         event->exit_code = message->exit_code;
         event->grace_ns = message->grace_ns;
+        return true;
+    case WIRE_EVICT:
+        event->kind = ROSTER_EVICT;
+        event->evict = &message->evict;
         return true;
     case WIRE_BEAT:
         event->kind = ROSTER_BEAT;

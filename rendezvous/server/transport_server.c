@@ -107,6 +107,20 @@ static int server_drain(struct membership *m, int exit_code, int64_t grace_ns, s
     return 0;
 }
 
+static int server_evict(struct membership *m, const struct membership_evict *request,
+                        struct muster_error *err)
+{
+    struct command *command = new_command(ROSTER_EVICT, err);
+    if (!command)
+        return -1;
+    command->evict = *request;
+    (void)snprintf(command->node, sizeof command->node, "%s", request->node);
+    command->evict.node = command->node;
+    command->event.evict = &command->evict;
+    server_post(m->transport, command);
+    return 0;
+}
+
 static void server_progress(const struct membership *m, char *out, size_t size)
 {
     struct transport *c = m->transport;
@@ -271,6 +285,7 @@ static int open_server(struct membership *m, bool votes, struct muster_error *er
         .report = server_report,
         .leave = server_leave,
         .drain = server_drain,
+        .evict = server_evict,
         .progress = server_progress,
         .part = server_part,
         .parting = server_parting,

@@ -32,16 +32,18 @@ enum wire_kind {
     WIRE_ACCEPT,
     WIRE_AGAIN,
     WIRE_HANDOVER,
-    WIRE_EVENT, /* World, Stop, Verdict or Refuse, by event.kind */
+    WIRE_EVENT, /* World, Stop, Verdict, Refuse, Eviction or Go, by event.kind */
     WIRE_NOTE,
     WIRE_VOTE,
+    WIRE_EVICT,
 };
 const char *wire_kind_name(enum wire_kind kind);
 
-/* The texts that join points to, after wire_decode. */
+/* The texts that join and evict point to, after wire_decode. */
 struct wire_texts {
     char job_id[MEMBERSHIP_NAME_LIMIT], agent_name[MEMBERSHIP_NAME_LIMIT], store_addr[MEMBERSHIP_NAME_LIMIT];
     char role[ROSTER_ROLE_LIMIT], program[MEMBERSHIP_PROGRAM_LIMIT], vote_addr[RECORD_ADDRESS];
+    char node[MEMBERSHIP_NAME_LIMIT];
 };
 
 /* A vote and, after wire_decode, what it points to. */
@@ -54,7 +56,7 @@ struct wire_vote {
 };
 
 /* Only the members that belong to kind are valid. Not to be copied after wire_decode: join points into
- * texts. */
+ * texts, as evict does. */
 struct wire_message {
     enum wire_kind kind;
     int exit_code;         /* LEAVE, DRAIN */
@@ -76,6 +78,7 @@ struct wire_message {
     struct wire_texts texts;
     struct worker_failure failure; /* REPORT of FAILED */
     struct membership_event event; /* EVENT */
+    struct membership_evict evict; /* EVICT */
     struct wire_vote vote;         /* VOTE; to be sent, job_id, to and message are read */
     /* JOIN, ACCEPT, EVENT of a world: the newest record that the sender knows, the world's own; NULL: none.
      * ACCEPT: the agent that serves, and the ballot under which it does; NULL: it does not vote. After

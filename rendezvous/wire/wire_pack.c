@@ -9,7 +9,7 @@
 const char *wire_kind_name(enum wire_kind kind)
 {
     static const char *const names[] = {"JOIN",  "LEAVE",    "DRAIN", "REPORT", "BEAT", "ACCEPT",
-                                        "AGAIN", "HANDOVER", "EVENT", "NOTE",   "VOTE"};
+                                        "AGAIN", "HANDOVER", "EVENT", "NOTE",   "VOTE", "EVICT"};
     return (unsigned)kind < sizeof names / sizeof names[0] ? names[kind] : "?";
 }
 
@@ -49,6 +49,9 @@ struct parts {
         Muster__Stop stop;
         Muster__Verdict verdict;
         Muster__Refuse refuse;
+        Muster__Evict evict;
+        Muster__Eviction eviction;
+        Muster__Go go;
         struct vote_parts vote;
     } body;
 };
@@ -297,6 +300,22 @@ static void pack_event(struct parts *parts, const struct wire_message *message)
         parts->envelope.body_case = MUSTER__ENVELOPE__BODY_REFUSE;
         parts->body.refuse.reason = (char *)event->reason;
         break;
+    case MEMBERSHIP_EVENT_EVICTION:
+        parts->envelope.eviction = &parts->body.eviction;
+        muster__eviction__init(&parts->body.eviction);
+        parts->envelope.body_case = MUSTER__ENVELOPE__BODY_EVICTION;
+        parts->body.eviction.number = event->number;
+        parts->body.eviction.state = (Muster__EvictionState)(event->eviction + 1); /* 0 is "none" */
+        parts->body.eviction.text = pack_bytes(event->reason);
+        parts->body.eviction.incarnation_high = event->agent.high;
+        parts->body.eviction.incarnation_low = event->agent.low;
+        break;
+    case MEMBERSHIP_EVENT_GO:
+        parts->envelope.go = &parts->body.go;
+        muster__go__init(&parts->body.go);
+        parts->envelope.body_case = MUSTER__ENVELOPE__BODY_GO;
+        parts->body.go.reason = pack_bytes(event->reason);
+        break;
     }
 }
 
@@ -386,6 +405,16 @@ static void pack(struct parts *parts, const struct wire_message *message)
         muster__note__init(envelope->note);
         envelope->body_case = MUSTER__ENVELOPE__BODY_NOTE;
         envelope->note->data = (ProtobufCBinaryData){message->note_length, (uint8_t *)message->note};
+        break;
+    case WIRE_EVICT:
+        envelope->evict = &parts->body.evict;
+        muster__evict__init(envelope->evict);
+        envelope->body_case = MUSTER__ENVELOPE__BODY_EVICT;
+        envelope->evict->number = message->evict.number;
+        envelope->evict->node = (char *)message->evict.node;
+        envelope->evict->without_spare = message->evict.without_spare;
+        envelope->evict->incarnation_high = message->evict.agent.high;
+        envelope->evict->incarnation_low = message->evict.agent.low;
         break;
     case WIRE_VOTE:
         envelope->vote = pack_vote(&parts->body.vote, &message->vote);

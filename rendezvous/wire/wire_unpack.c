@@ -326,6 +326,19 @@ static int take_event(struct wire_message *out, const Muster__Envelope *in, stru
         return take_bytes(event->reason, sizeof event->reason, in->stop->reason, err);
     case MUSTER__ENVELOPE__BODY_VERDICT:
         return take_verdict(event, in->verdict, err);
+    case MUSTER__ENVELOPE__BODY_EVICTION:
+        event->kind = MEMBERSHIP_EVENT_EVICTION;
+        if (in->eviction->state < MUSTER__EVICTION_STATE__EVICTION_WAITS ||
+            in->eviction->state > MUSTER__EVICTION_STATE__EVICTION_REFUSED)
+            return bad(err, "an eviction of an unknown state");
+        event->eviction = (enum membership_eviction)((int)in->eviction->state - 1);
+        event->number = in->eviction->number;
+        event->agent.high = in->eviction->incarnation_high;
+        event->agent.low = in->eviction->incarnation_low;
+        return take_bytes(event->reason, sizeof event->reason, in->eviction->text, err);
+    case MUSTER__ENVELOPE__BODY_GO:
+        event->kind = MEMBERSHIP_EVENT_GO;
+        return take_bytes(event->reason, sizeof event->reason, in->go->reason, err);
     default:
         event->kind = MEMBERSHIP_EVENT_REFUSED;
         return take_text(event->reason, sizeof event->reason, in->refuse->reason, err);
@@ -381,6 +394,17 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
     case MUSTER__ENVELOPE__BODY_AGAIN:
         out->kind = WIRE_AGAIN;
         return 0;
+    case MUSTER__ENVELOPE__BODY_EVICT:
+        out->kind = WIRE_EVICT;
+        out->evict = (struct membership_evict){
+            .number = in->evict->number,
+            .node = out->texts.node,
+            .without_spare = in->evict->without_spare,
+            .agent = {in->evict->incarnation_high, in->evict->incarnation_low},
+        };
+        if (take_text(out->texts.node, sizeof out->texts.node, in->evict->node, err))
+            return -1;
+        return out->texts.node[0] ? 0 : bad(err, "an eviction that names no node");
     case MUSTER__ENVELOPE__BODY_NOTE:
         out->kind = WIRE_NOTE;
         return 0;
@@ -397,6 +421,8 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
     case MUSTER__ENVELOPE__BODY_STOP:
     case MUSTER__ENVELOPE__BODY_VERDICT:
     case MUSTER__ENVELOPE__BODY_REFUSE:
+    case MUSTER__ENVELOPE__BODY_EVICTION:
+    case MUSTER__ENVELOPE__BODY_GO:
         return take_event(out, in, err);
     default:
         return bad(err, "it has no body");

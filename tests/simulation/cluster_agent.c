@@ -207,6 +207,9 @@ void cluster_take_event(struct cluster *cluster, int i, const struct membership_
             cluster, i, &(struct worker_group_event){.kind = GROUP_VERDICT, .exit_code = event->exit_code},
             NULL);
         break;
+    case MEMBERSHIP_EVENT_EVICTION: /* nobody asks */
+    case MEMBERSHIP_EVENT_GO:
+        break;
     case MEMBERSHIP_EVENT_REFUSED:
         cluster_say(cluster, node, "refused: %s", event->reason);
         node->membership_over = true;

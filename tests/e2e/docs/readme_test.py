@@ -82,6 +82,7 @@ TESTED = {
     "muster top": "e2e/page/page_test.py::test_a_script_that_logs",
     "muster report": "e2e/page/page_test.py::test_all_nodes_meet_at_the_server_and_a_kill_is_told",
     "muster local": "e2e/local_test.py::test_master_and_two_workers",
+    "muster drain": "e2e/worlds/regroup_test.py::test_an_operator_moves_a_node_to_a_spare",
     "muster checkpoint": "e2e/status_test.py::test_a_checkpoint_is_asked_of_a_worker_that_handles_the_signal",
     "muster link-torchrun": "e2e/packages/install_test.py::test_torchrun_is_a_link_on_request",
     "muster launch": "e2e/launcher_cli_test.py::test_launch_is_the_older_module",

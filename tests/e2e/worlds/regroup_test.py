@@ -8,12 +8,13 @@ Agents have loopback addresses and names of their own, as in notice_test.py. A w
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from harness import AgentTest, free_port, wait_until
+from harness import MUSTER, AgentTest, free_port, wait_until
 
 LIMIT = 120 if os.environ.get("MUSTER_SANITIZED") else 50  # seconds, of a wait for a round
 
@@ -32,7 +33,7 @@ def leave_word(what, text):
 
 fd = int(os.environ["MUSTER_NOTICE_FD"])
 if regroup == "all" or rank in regroup.split(","):
-    os.write(fd, b"regroup\n")
+    os.write(fd, b"regroup\nmoves\n")
 if os.fork() == 0:  # a process that it leaves behind
     os.execvp("sleep", ["sleep", "600"])
 leave_word("runs", f"{os.getpid()} {size}")
@@ -229,6 +230,36 @@ class Regroup(AgentTest):
         self.wait(lambda: all((self.folder / f"held.0.{rank}").exists() for rank in range(2)), "both are held")
         nodes[0].send_signal(signal.SIGTERM)
         self.finish(nodes[0], 143)
+
+    def drain(self, agent, *words, code=0):
+        done = subprocess.run([MUSTER, "drain", "--pid", str(agent.pid), *words], capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(done.returncode, code, (words, done.stdout, done.stderr))
+        return done.stdout + done.stderr
+
+    def test_an_operator_moves_a_node_to_a_spare(self):
+        nodes = [self.node(k) for k in range(2)]
+        first = self.running(0, 4)
+        said = self.drain(nodes[0], "node-1", code=1)
+        self.assertRegex(said, r"error: agent \"node-1\" \(node rank 1\) stays: no spare waits, and the job needs 2 nodes \(--nnodes=2:2\), without it 1 would be left")
+        said = self.drain(nodes[1], "--without-spare", "1", code=1)  # no smaller world is allowed
+        self.assertIn("Start an agent on another node", said)
+        self.assertIn('no node "node-7": the job has the nodes 0 to 1', self.drain(nodes[0], "node-7", code=1))
+        self.assertIn("which node? Give its number in the job, or its agent's name", self.drain(nodes[0], code=2))
+        spare = self.node(2)
+        self.waits(spare, "spare")
+        said = self.drain(nodes[0], "node-1", "--timeout=40")
+        self.assertIn('agent "node-1" (node rank 1) leaves, and the spare "node-2" takes its place\nnode "node-1" has left; 2 nodes run\n', said)
+        self.finish(nodes[1], 143)
+        then = self.running(1, 4)
+        self.assertEqual(then[:2], first[:2])
+        # The node that serves, asked at that node itself: its agent knows nothing of the others any more.
+        last = self.node(3)
+        self.waits(last, "spare")
+        self.assertRegex(self.drain(nodes[0], "0"), r'takes its place\nnode "0" has left: its agent, \d+, has ended\n')
+        self.finish(nodes[0], 143)
+        self.running(2, 4)
+        said = self.finish_all([spare, last])
+        self.assertNotIn("restart 1", said[0])
 
     def test_scripts_speak_it_by_a_class(self):
         self.worker = self.script("worker.py", SCRIPT)

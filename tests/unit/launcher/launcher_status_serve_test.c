@@ -313,6 +313,12 @@ static struct status_name own_name(void)
     return (struct status_name){0};
 }
 
+static void repeat(void *context, const char *request, struct buffer *out)
+{
+    (void)context;
+    buffer_printf(out, "asked: %s\n", request);
+}
+
 static void one_question_a_connection(void **state)
 {
     (void)state;
@@ -321,9 +327,13 @@ static void one_question_a_connection(void **state)
     scope_buffer answer = {0};
     pid_t pid = 0;
     running_init(&running);
-    struct status_socket *server = status_socket_open(
-        &(struct status_socket_options){&running.loop, "0123456789abcdef", fill, NULL, NULL, NULL, &running},
-        &err);
+    struct status_socket *server =
+        status_socket_open(&(struct status_socket_options){.loop = &running.loop,
+                                                           .agent_id = "0123456789abcdef",
+                                                           .fill = fill,
+                                                           .drain = repeat,
+                                                           .context = &running},
+                           &err);
     assert_non_null(server);
     running_start(&running);
     struct status_name name = own_name();
@@ -334,6 +344,11 @@ static void one_question_a_connection(void **state)
     assert_int_equal(status_ask(&name, STATUS_ASK_JSON, 60 * NS_PER_S, &answer, NULL, &err), 0);
     assert_int_equal(answer.data[0], '{');
 
+    buffer_clear(&answer);
+    assert_int_equal(
+        status_ask_of(&name, STATUS_ASK_DRAIN, "7 spare node-1", 60 * NS_PER_S, &answer, NULL, &err), 0);
+    assert_string_equal(answer.data, "asked: 7 spare node-1\n");
+
     atomic_store(&running.workers, 4096); /* more than a socket's buffer holds */
     buffer_clear(&answer);
     assert_int_equal(status_ask(&name, STATUS_ASK_JSON, 60 * NS_PER_S, &answer, NULL, &err), 0);
@@ -341,8 +356,10 @@ static void one_question_a_connection(void **state)
     assert_non_null(strstr(answer.data, "{\"rank\": 4095, \"local_rank\": 4095, \"pid\": 0, \"state\": "
                                         "\"absent\"}]}\n"));
 
-    static const char *const wrong[] = {"nonsense\n", "tables\n", "\n",
-                                        "a question that is longer than any question is\n"};
+    char endless[400]; /* longer than any question is */
+    memset(endless, 'x', sizeof endless - 1);
+    endless[sizeof endless - 1] = '\0';
+    const char *const wrong[] = {"nonsense\n", "tables\n", "\n", "drain\n", "table 7\n", endless};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char byte;
         scope_close int fd = dial_local(&name);

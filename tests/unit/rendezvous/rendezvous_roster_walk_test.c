@@ -429,6 +429,15 @@ static void one_move(struct jobs *j)
                                        .member = agent->slot,
                                        .exit_code = walk_pick(walk, codes)});
         *agent = (struct agent){.last_rank = -1};
+    } else if (what == 14 && walk_one_in(walk, 2)) {
+        static const char *const nodes[] = {"0", "2", "9", "node1", "a"};
+        const struct membership_evict evict = {.number = 3,
+                                               .node = walk_pick(walk, nodes),
+                                               .without_spare = walk_one_in(walk, 2),
+                                               .agent = walk_one_in(walk, 2) ? agent->incarnation
+                                                                             : (struct agent_incarnation){0}};
+        step(j, &(struct roster_event){
+                    .kind = ROSTER_EVICT, .session = agent->session, .member = agent->slot, .evict = &evict});
     } else if (what == 14) {
         step(j, &(struct roster_event){.kind = ROSTER_DRAIN,
                                        .session = agent->session,

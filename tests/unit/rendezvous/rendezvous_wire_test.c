@@ -175,6 +175,20 @@ static void events_come_through(void **state)
     assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
     message.event = (struct membership_event){.kind = MEMBERSHIP_EVENT_REFUSED, .reason = "no"};
     assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
+    message.event = (struct membership_event){.kind = MEMBERSHIP_EVENT_EVICTION,
+                                              .number = 6,
+                                              .eviction = EVICTION_REFUSED,
+                                              .agent = {1, 2},
+                                              .reason = "no spare"};
+    assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
+    message.event = (struct membership_event){.kind = MEMBERSHIP_EVENT_GO, .reason = "an operator"};
+    assert_memory_equal(&round_trip(&message)->event, &message.event, sizeof message.event);
+    message = (struct wire_message){
+        .kind = WIRE_EVICT, .evict = {.number = 7, .node = "node-3", .without_spare = true, .agent = {3, 4}}};
+    const struct membership_evict *evict = &round_trip(&message)->evict;
+    assert_true(evict->number == 7 && evict->without_spare && evict->agent.high == 3 &&
+                evict->agent.low == 4);
+    assert_string_equal(evict->node, "node-3");
 }
 
 static void small_ones_come_through(void **state)
