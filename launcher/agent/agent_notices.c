@@ -133,7 +133,7 @@ void agent_notices_announce(struct agent *agent)
 
 static bool can_stay(struct agent *agent, const struct worker *worker)
 {
-    (void)is_listening(agent, worker); /* reads what it has written */
+    (void)is_listening(agent, worker); /* reads its lines */
     return worker->alive && channels_fd(agent->notices->sockets, worker->local_rank) >= 0 &&
            agent->notices->listeners[worker->local_rank].regroups &&
            !agent->round.beats[worker->local_rank].stalled; /* a hung one is to end */

@@ -156,6 +156,8 @@ static int read_some(int fd, const struct status_name *from, struct instant dead
         return error_set(err, MUSTER_E_LIMIT, "the answer of agent %d is longer than %d bytes",
                          (int)from->pid, ANSWER_LIMIT);
     ssize_t got = recv(fd, room, CHUNK, MSG_DONTWAIT);
+    if (got < 0 && errno == ECONNRESET)
+        return error_set(err, MUSTER_E_PEER, "agent %d has exited", (int)from->pid);
     if (got < 0)
         return errno == EAGAIN || errno == EINTR ? 1 : error_errno(err, "agent %d", (int)from->pid);
     /* Control characters could make a terminal do things. */
@@ -181,7 +183,10 @@ int status_ask_of(const struct status_name *name, enum status_question question,
                           request ? request : "");
     if ((size_t)length >= sizeof line)
         return error_set(err, MUSTER_E_LIMIT, "a request of %d bytes is too long", length);
-    if (send(fd, line, (size_t)length, MSG_NOSIGNAL) != length)
+    const ssize_t sent = send(fd, line, (size_t)length, MSG_NOSIGNAL);
+    if (sent < 0 && (errno == EPIPE || errno == ECONNRESET))
+        return error_set(err, MUSTER_E_PEER, "agent %d has exited", (int)name->pid);
+    if (sent != length)
         return error_errno(err, "agent %d", (int)name->pid);
     size_t before = answer->length;
     answer->limit = before + ANSWER_LIMIT;

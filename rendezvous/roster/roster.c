@@ -99,6 +99,10 @@ static void fill_slot(struct roster_work *w, struct roster_member *member)
     member->arrival = ++roster->arrivals;
     if (strcmp(member->name, join->agent_name) != 0)
         member->group_rank = -1;
+    if (roster->elastic && join->last.epoch && join->epoch != roster->epoch) {
+        member->group_rank = join->last_rank; /* in another server's world: it keeps its place */
+        member->round = join->last.round;
+    }
     if (join->local) {
         roster->local_slot = roster_slot_of(roster, member);
         roster->host_left = false;

@@ -20,9 +20,10 @@
  * max_nodes at once, with min_nodes or more when the last call is over; agents beyond that are spares and
  * wait for room. A new agent for which there is room stops the world for a larger one, an agent that
  * drains for a smaller one; both are gathered and rate-limited and cost no restart. After any stop the
- * world forms again at once if min_nodes are there. Group rank 0 is the hosting agent; otherwise a
- * requested node rank is used if it is free, ranks stay with their agents from round to round, and the
- * rest are ordered by name (node2 before node10).
+ * world forms again at once if min_nodes are there. Group rank 0 is the hosting agent, except where an agent
+ * was elected and keeps its rank in a world of the same size; otherwise a requested node rank is used if it
+ * is free, ranks stay with their agents from round to round, also with the next server, and the rest are
+ * ordered by name (node2 before node10).
  *
  * A *slot* is a place for one agent; in a static world there is one for each node rank; a *session* is one
  * route to an agent, numbered by the transport and never reused; the agent is known by its incarnation. A

@@ -46,7 +46,7 @@ static int find_node(const struct roster *roster, const char *node)
 /* Members that were told to go, and have not begun to, are still counted as if they stayed. */
 struct places {
     int spares; /* that take a leaving node's place */
-    int nodes;  /* of the next world, without the spares */
+    int nodes;  /* in the next world, without the spares */
     const struct roster_member *spare;
 };
 

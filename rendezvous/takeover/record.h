@@ -1,8 +1,9 @@
 /* record.h - the record of a world: its round, its server, and the agents that decide about the next round.
  *
  * Pure. The record travels with JOIN and WORLD, so that every agent knows who decides next. Its voters are up
- * to five members of the world: rank 0, which serves, and others spread evenly over the ranks. A voter is one
- * start of an agent: an agent that is started again is not a voter, since it has forgotten its votes. */
+ * to five members of the world: the agent that serves, as a rule rank 0, and others spread evenly over the
+ * ranks. A voter is one start of an agent: an agent that is started again is not a voter, since it has
+ * forgotten its votes. */
 #ifndef MUSTER_RENDEZVOUS_TAKEOVER_RECORD_H
 #define MUSTER_RENDEZVOUS_TAKEOVER_RECORD_H
 

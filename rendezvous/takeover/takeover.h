@@ -21,7 +21,7 @@
  * If the chosen record names another server, the round has no world here: the next round follows.
  *
  * A record is proposed by a voter of round r that was a member of it and whose own workers have ended. It is
- * rank 0 of round r+1. So two worlds in a row share a node, which runs one world at a time, and at most one
+ * a member of round r+1. So two worlds in a row share a node, which runs one world at a time, and at most one
  * world of a job trains at any instant: no lease and no clock are needed for that.
  *
  * No WORLD has the record of other voters for the same round. The server repeats it to these voters until

@@ -9,7 +9,7 @@
 extern const struct agent_part agent_drain_part;
 
 /* The command's line, "NUMBER alone|spare NODE", begins a request or asks how far it has come. out gets a
- * line: a word and a text. The word is "asked" (no answer yet), one of MEMBERSHIP_EVICTIONS (world.h), or
+ * line: a word and a text. The word is "asked" (no answer yet), a name of MEMBERSHIP_EVICTIONS (world.h), or
  * "ends": the node is this one, and its agent is about to end. */
 void agent_drain_ask(struct agent *agent, const char *line, struct buffer *out);
 

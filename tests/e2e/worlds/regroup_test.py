@@ -175,6 +175,16 @@ class Regroup(AgentTest):
         self.assertFalse(set(then[2:]) & set(first[2:]))
         self.finish_all([nodes[0], spare])
 
+    def test_the_serving_agent_is_killed_and_a_spare_takes_its_place(self):
+        nodes = [self.node(k, nnodes="3", nproc=1) for k in range(3)]
+        first = self.running(0, 3)
+        spare = self.node(3, nnodes="3", nproc=1)
+        self.waits(spare, "spare")
+        nodes[0].kill()
+        then = self.running(1, 3)
+        self.assertEqual(then[1:], first[1:])
+        self.finish_all([*nodes[1:], spare])
+
     def test_who_cannot_stay_is_started_anew(self):
         nodes = [self.node(k, env={"REGROUP": "0,2", "DEAF": "2"}) for k in range(2)]
         first = self.running(0, 4)
@@ -257,7 +267,8 @@ class Regroup(AgentTest):
         self.waits(last, "spare")
         self.assertRegex(self.drain(nodes[0], "0"), r'takes its place\nnode "0" has left: its agent, \d+, has ended\n')
         self.finish(nodes[0], 143)
-        self.running(2, 4)
+        now = self.running(2, 4)
+        self.assertEqual(now[2:], then[2:])
         said = self.finish_all([spare, last])
         self.assertNotIn("restart 1", said[0])
 

@@ -18,6 +18,7 @@ struct fixture {
     int nodes, slots[AGENTS];
     int proposals, worlds, stops, verdicts; /* of the last step */
     struct membership_event last;           /* WORLD or VERDICT */
+    int rank[5];                            /* group ranks of the last worlds */
 };
 
 static const char *const names[] = {"a", "b", "c", "d", "e"};
@@ -36,6 +37,8 @@ static void step(struct fixture *f, struct roster_event event)
         f->verdicts += action->kind == ROSTER_SEND_VERDICT;
         if (action->kind == ROSTER_SEND_WORLD || action->kind == ROSTER_SEND_VERDICT)
             roster_fill_event(f->roster, action, &f->last);
+        if (action->kind == ROSTER_SEND_WORLD)
+            f->rank[action->session - 1] = f->last.world.group_rank;
     }
 }
 
@@ -118,6 +121,41 @@ static void the_members_that_are_left_form_the_next_round_at_once(void **state)
     assert_int_equal(f.last.world.id.round, before.round + 1);
     assert_int_equal(f.last.world.restart_count, 1);
     assert_string_equal(f.last.world.master_addr, "b");
+    destroy(&f);
+}
+
+/* Workers that stay need the places that they had. */
+static void a_spare_takes_the_lost_servers_place(void **state)
+{
+    struct fixture f;
+    (void)state;
+    create(&f, true, 4, 3);
+    join(&f, 4, IS_NEW); /* it was never in a world */
+    join(&f, SERVER, IS_PAST);
+    join(&f, 3, IS_PAST);
+    join(&f, 2, IS_PAST);
+    assert_int_equal(f.proposals, 1);
+    step(&f, (struct roster_event){.kind = ROSTER_CHOSEN});
+    assert_int_equal(f.worlds, 4);
+    assert_int_equal(f.rank[4], 0);
+    for (int who = SERVER; who < 4; who++)
+        assert_int_equal(f.rank[who], who);
+    assert_string_equal(f.last.world.master_addr, "b"); /* the store is the server's */
+    destroy(&f);
+}
+
+/* With fewer nodes all workers are started anew, and the server has rank 0. */
+static void a_smaller_world_begins_with_the_server(void **state)
+{
+    struct fixture f;
+    (void)state;
+    create(&f, true, 4, 3);
+    join(&f, SERVER, IS_PAST);
+    join(&f, 3, IS_PAST);
+    tick_at(&f, 1000);
+    assert_int_equal(f.proposals, 1);
+    step(&f, (struct roster_event){.kind = ROSTER_CHOSEN});
+    assert_true(f.rank[SERVER] == 0 && f.rank[3] == 1);
     destroy(&f);
 }
 
@@ -271,6 +309,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_members_that_are_left_form_the_next_round_at_once),
+        cmocka_unit_test(a_spare_takes_the_lost_servers_place),
+        cmocka_unit_test(a_smaller_world_begins_with_the_server),
         cmocka_unit_test(a_member_that_is_lost_too_is_waited_for_a_second),
         cmocka_unit_test(no_world_is_formed_before_the_workers_of_the_server_have_ended),
         cmocka_unit_test(without_a_restart_all_get_the_verdict),
