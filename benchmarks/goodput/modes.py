@@ -1,7 +1,6 @@
 """The rows of goodput.py: how each launcher is started, and what of this tree or of a peer a row needs."""
 
 import pathlib
-import subprocess
 
 import torchft_peer
 
@@ -20,14 +19,14 @@ def endpoint_serves(run, workers):
     return run.nodes[0] if run.agents.get(0) and run.agents[0].runs() else None
 
 
-def rank_0_serves(run, workers):
-    """muster's server hosts rank 0, wherever it is."""
+def store_serves(run, workers):
+    """muster's server has the workers' store. Workers that stay have the environment of an earlier round; after a change of the server
+    some worker is new."""
     from harness import cluster
 
-    for node, pids in workers.items():
-        if any(cluster.environment_of(pid).get("RANK") == "0" for pid in pids.values()):
-            return node
-    return None
+    places = [cluster.environment_of(pid) for pids in workers.values() for pid in pids.values()]
+    newest = max((place for place in places if "MUSTER_ROUND" in place), key=lambda place: int(place["MUSTER_ROUND"]), default={})
+    return next((node for node in run.nodes if node.address == newest.get("MASTER_ADDR")), None)
 
 
 class Mode:
@@ -50,15 +49,10 @@ class Mode:
 class Muster(Mode):
     """muster run with muster-train, elastic, so that the fifth node is a spare."""
 
-    serving = staticmethod(rank_0_serves)
+    serving = staticmethod(store_serves)
 
-    def __init__(self, name, strategy, *settings, needs=()):
-        self.name, self.strategy, self.settings, self.needs = name, strategy, settings, needs
-
-    def absent(self, bench):
-        known = subprocess.run([str(bench.build / "bin" / "muster-train"), "--settings"], capture_output=True, text=True, check=True).stdout
-        missing = [key for key in self.needs if f"`{key}`" not in known]
-        return f"muster-train has no {', '.join(missing)}" if missing else ""
+    def __init__(self, name, strategy, *settings):
+        self.name, self.strategy, self.settings = name, strategy, settings
 
     def command(self, run, number):
         model = run.bench.model
@@ -130,9 +124,9 @@ MODES = (
     Muster(f"muster, checkpoints every {SAVE_EVERY} steps", "FULL_SHARD", f"training.checkpoint_every={SAVE_EVERY}"),
     Muster(
         f"muster, memory copies every {COPY_EVERY} steps", "FULL_SHARD", "training.checkpoint_every=200",
-        f"training.memory_copies={COPY_EVERY}", needs=("training.memory_copies",),
+        f"training.memory_copies={COPY_EVERY}",
     ),  # fmt: skip
-    Muster("muster, replicas", "NO_SHARD", "training.checkpoint_every=200", needs=("training.memory_copies",)),
+    Muster("muster, replicas", "NO_SHARD", "training.checkpoint_every=200"),
     Torch(),
     TorchFT(),
 )
