@@ -173,6 +173,40 @@ class Regroup(unittest.TestCase):
         self.assertTrue(job.finish() == model, "the bits of a run that began anew")
         self.assertEqual(job.regroups(), 1)
 
+    @unittest.skipUnless(KILLS, "the long one")
+    def test_no_checkpoint_is_opened(self):
+        """Neither by ranks that stay nor by the one that is new: strace sees each file that a process opens."""
+        try:
+            seen = subprocess.run(["strace", "-o", str(self.base / "probe"), "true"], capture_output=True, text=True).returncode == 0
+        except FileNotFoundError:
+            seen = False
+        if not seen:
+            self.skipTest("strace cannot trace here (ptrace is refused, or there is no strace)")
+        saved = self.base / "saved"
+        training = COPIES | {"steps": 400, "checkpoint_dir": str(saved), "checkpoint_every": 40}
+        trace = self.base / "trace"
+        job = Job(self, "traced", training, tracer=("strace", "-D", "-ff", "--seccomp-bpf", "-e", "trace=open,openat,openat2", "-o", str(trace)))
+        stays, lost = job.workers(0), job.workers(1)
+        job.await_step(100)
+        os.kill(lost[1], signal.SIGKILL)
+        wait_until(lambda: job.regroups() == 1 or job.over(), lambda: f"the ranks regroup: {job.said()[-2000:]}")
+        new = [pid for pid in job.workers(1) if pid not in lost]
+        self.assertEqual(len(new), 1)
+        self.assertEqual(children(job.agents[0].pid) or stays, stays)
+        job.finish()
+        self.assertTrue(list(saved.glob("step-*")), "there were checkpoints")
+
+        def read():
+            """Files of checkpoints that were opened to be read, by any thread."""
+            lines = [line for path in self.base.glob("trace.*") for line in path.read_text(errors="replace").splitlines()]
+            return [line for line in lines if "/saved/step-" in line and "O_RDONLY" in line and "O_DIRECTORY" not in line and "ENOENT" not in line]
+
+        for pid in [*stays, *lost, *new]:
+            self.assertGreater(len(pathlib.Path(f"{trace}.{pid}").read_text(errors="replace").splitlines()), 10, "its files were seen")
+        self.assertEqual(read(), [])
+        Job(self, "resumed", training | {"steps": 420}, tracer=job.tracer).finish()
+        self.assertTrue(read(), "a rank that resumes is seen to read")
+
     def kill_at_random(self, name, training, kills):
         """Workers, and agents that come back, at any moment of a step."""
         rng = random.Random(7)
