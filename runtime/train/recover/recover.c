@@ -193,5 +193,6 @@ int trainer_recover(struct trainer *trainer, struct recover_copies *copies, cons
     if (trainer_settle(trainer, e) || take_state(&r, mine, theirs, e) < 0)
         return trainer_break(trainer, e, "recovering the state");
     *moved = r.moved;
-    return 1;
+    /* The copies that a lost rank has kept are gone: another loss may come before the next ones are due. */
+    return copies && recover_copies_make(copies, theirs, e) < 0 ? -1 : 1;
 }

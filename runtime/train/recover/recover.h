@@ -13,7 +13,7 @@ enum { RECOVER_TEXT_LIMIT = 1 << 20 }; /* bytes of a text */
  * mine: the caller's text about this rank's state (trainer_whole), of at most RECOVER_TEXT_LIMIT bytes;
  * theirs gets that of the step at which all go on, and the trainer the state and the counts. 1: done; 0: no
  * step has a state on every rank: this rank's is not used either, and is to be begun or loaded anew; -1: the
- * trainer is broken. moved: bytes that this rank has sent or received. */
+ * trainer is broken. Copies are made anew at that step. moved: bytes that this rank has sent or received. */
 int trainer_recover(struct trainer *trainer, struct recover_copies *copies, const struct buffer *mine,
                     struct buffer *theirs, int64_t *moved, struct muster_error *err);
 

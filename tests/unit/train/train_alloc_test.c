@@ -13,6 +13,7 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/text.h"
+#include "runtime/train/recover/recover.h"
 #include "runtime/train/trainer_state.h"
 #include "tests/unit/train/train_harness.h"
 
@@ -145,11 +146,23 @@ static long touched_bytes(const struct trainer *trainer)
     return bytes;
 }
 
+/* Both generations of copies. */
+static int make_copies(struct trainer *trainer)
+{
+    const struct buffer text = {0};
+    struct recover_copies *copies = recover_copies_create(trainer, 0, NULL);
+    const int failed = !copies || recover_copies_make(copies, &text, NULL) < 0 ||
+                       recover_copies_make(copies, &text, NULL) < 0;
+    recover_copies_destroy(copies);
+    return failed;
+}
+
 static int look_at_process(const struct training *run, struct trainer *trainer, int rank, int step)
 {
     if (step == 0) {
         for (int i = 0; i < MEMORY_CLASS_COUNT; i++)
             atomic_fetch_add(&planned, (long)trainer_arena_bytes(trainer, (enum memory_class)i));
+        return run->state_copies && make_copies(trainer);
     } else if (rank == 0 && step == run->steps - 1) {
         atomic_store(&pss_most, pss()); /* every page was touched, and no rank can end before our last step */
         const long bytes = touched_bytes(trainer);
@@ -208,7 +221,9 @@ static void the_process_grows_by_the_plan(void **state)
     }
     run.strategy = STRATEGY_FULL_SHARD;
     run.prefetch = 0;
+    run.state_copies = 4; /* two of this rank's state, and two of the other's */
     check_process(run);
+    run.state_copies = 0;
     run.prefetch = 2;
     run.head_chunk = 64 << 10;
     check_process(run);

@@ -89,6 +89,7 @@ struct trainer_options training_options(const struct training *run, int rank)
                  .compression = run->compression,
                  .optimizer_memory = run->optimizer_memory,
                  .average_decay = run->average_decay,
+                 .state_copies = run->state_copies,
                  .train = true},
         .rank = rank,
         .world_size = mesh_size(run->mesh),
