@@ -28,13 +28,16 @@ int muster_trainer_stay(struct muster_trainer *t, struct muster_world *world, st
     if (stays <= 0 || world_hold(world, let_go, t, err) < 0)
         return stays > 0 ? -1 : stays;
     t->stays_in = world;
+    world_ready(world);
     return trainer_has_replicas(t->trainer) && world_moves(world, err) < 0 ? -1 : 1;
 }
 
 void api_stay_end(struct muster_trainer *t)
 {
-    if (t->stays_in)
+    if (t->stays_in) {
+        world_busy(t->stays_in);
         (void)world_hold(t->stays_in, NULL, t, NULL); /* removing does not fail */
+    }
     t->stays_in = NULL;
 }
 
@@ -114,7 +117,11 @@ static int begin_anew(struct muster_trainer *t, struct muster_error *err)
     t->steps = t->updates = t->taken = 0;
     t->saved_step = -1;
     train_settings_free(take_pointer(&t->notes));
-    return api_begin(t, err) < 0 || trainer_restart(t->trainer, err) < 0 ? -1 : 0;
+    if (api_begin(t, err) < 0 || trainer_restart(t->trainer, err) < 0)
+        return -1;
+    return t->stage.number < 0
+               ? 0
+               : muster_trainer_stage(t, t->stage.number, t->stage.follows ? t->stage.first_step : -1, err);
 }
 
 int muster_trainer_recover(struct muster_trainer *t, struct muster_error *err)

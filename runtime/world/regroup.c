@@ -36,7 +36,7 @@ struct regroup {
     size_t seen;      /* bytes in the socket that were read */
     bool told;        /* word has come, and no place was taken since */
     bool answered;    /* the last word was */
-    bool busy;        /* between a place and regroup_ready */
+    bool busy;        /* between a place, or regroup_busy, and regroup_ready */
     bool ended;       /* the launcher has gone */
     bool placed;      /* a place has come after the last word */
     size_t place_end; /* where its line ends, in the socket */
@@ -298,6 +298,13 @@ int regroup_holders(struct regroup *r)
         count += r->holders[i].let_go != NULL;
     regroup_unlock(r);
     return count;
+}
+
+void regroup_busy(struct regroup *r)
+{
+    regroup_lock(r);
+    r->busy = true;
+    regroup_unlock(r);
 }
 
 void regroup_ready(struct regroup *r)

@@ -39,6 +39,8 @@ int regroup_await(struct regroup *regroup, int64_t wait_ns, struct world_place *
                   struct muster_error *err);
 /* Contexts that are registered. */
 int regroup_holders(struct regroup *regroup);
+/* This rank has communicators that no function ends: the word is not answered until regroup_ready. */
+void regroup_busy(struct regroup *regroup);
 /* This rank's new communicators can be let go. */
 void regroup_ready(struct regroup *regroup);
 

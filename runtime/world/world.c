@@ -210,6 +210,12 @@ int world_moves(const struct muster_world *world, struct muster_error *err)
     return world && world->regroup ? regroup_moves(world->regroup, err) : 0;
 }
 
+void world_busy(const struct muster_world *world)
+{
+    if (world && world->regroup)
+        regroup_busy(world->regroup);
+}
+
 void world_ready(const struct muster_world *world)
 {
     if (world && world->regroup)

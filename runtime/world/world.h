@@ -19,6 +19,8 @@ int world_hold(const struct muster_world *world, void (*let_go)(void *context), 
 /* After muster_world_stay: the other ranks have this one's state, so that a node may be replaced on purpose.
  */
 int world_moves(const struct muster_world *world, struct muster_error *err);
+/* After a trainer that could stay, and before the next one: see regroup_busy. */
+void world_busy(const struct muster_world *world);
 /* After muster_world_rejoin, and when all new communicators are held: see regroup_ready. */
 void world_ready(const struct muster_world *world);
 

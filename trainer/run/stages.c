@@ -52,13 +52,18 @@ static int read_stage(const struct train_config *c, double *stage, struct muster
     return length < 0 ? -1 : 0;
 }
 
+/* Numbers that ranks compare; the largest count. -1: none. */
+enum { READ, HELD, FOLLOWS, FOUND };
+
 static int find_stage(struct run *run, struct muster_error *err)
 {
-    double stage = 0;
-    const int failed = run->rank ? 0 : read_stage(&run->stages->whole, &stage, err);
+    double found[FOUND] = {[READ] = 0, [HELD] = -1, [FOLLOWS] = -1};
+    const int failed = run->rank ? 0 : read_stage(&run->stages->whole, &found[READ], err);
     if (muster_world_agree(run->world, failed, err) < 0 ||
-        muster_world_broadcast(run->world, &stage, sizeof stage, 0, err) < 0)
+        muster_world_reduce(run->world, found, FOUND, MUSTER_MAX, err) < 0)
         return -1;
+    const double stage = found[HELD] < 0 ? found[READ] : found[HELD];
+    run->stages->follows = (int64_t)found[FOLLOWS];
     if (stage < 0 || stage >= run->stages->count)
         return error_set(err, MUSTER_E_REFUSED,
                          "the newest checkpoint in %s is of stage %.0f, and training.stages has %d: set them "
@@ -162,6 +167,22 @@ int stages_open(struct run *run, struct muster_error *err)
     *run->stages = (struct stages){.whole = run->config, .count = count, .follows = -1};
     run->config = (struct train_config){0};
     return find_stage(run, err) < 0 ? -1 : look_ahead(run, err);
+}
+
+int stages_rejoin(struct run *run, struct muster_error *err)
+{
+    const struct stages *s = run->stages;
+    double found[FOUND] = {[READ] = 0, [HELD] = s->number, [FOLLOWS] = (double)s->follows};
+    if (muster_world_agree(run->world, 0, err) < 0 ||
+        muster_world_reduce(run->world, found, FOUND, MUSTER_MAX, err) < 0)
+        return -1;
+    const int failed =
+        (int)found[HELD] == s->number
+            ? 0
+            : error_set(err, MUSTER_E_STATE,
+                        "this rank is in stage %d, and others are in stage %d already: it is started anew",
+                        s->number + 1, (int)found[HELD] + 1);
+    return muster_world_agree(run->world, failed, err);
 }
 
 void stages_close(struct run *run)

@@ -18,6 +18,8 @@ struct stage {
 /* Collective. A training whose settings have stages: finds the stage to begin with, and tries the later ones.
  * run->config becomes the settings of that stage. Nothing where there are no stages. */
 int stages_open(struct run *run, struct muster_error *err);
+/* Collective with stages_open of ranks that were started anew: they begin in this rank's stage. */
+int stages_rejoin(struct run *run, struct muster_error *err);
 void stages_close(struct run *run);
 struct stage stages_now(const struct run *run);
 bool stages_is_last(const struct run *run); /* true of a training without stages */

@@ -85,16 +85,16 @@ static int begin_progress(struct run *run, bool measures, struct muster_error *e
 /* The state of ranks that stayed when others were lost, else parameters as at a start. 1: the former. */
 static int take_state(struct run *run, struct muster_error *err)
 {
-    const int recovered = stages_set(run, err) < 0 ? -1 : muster_trainer_recover(run->trainer, err);
+    const int recovered = muster_trainer_recover(run->trainer, err);
     return recovered || take_parameters(run, err) == 0 ? recovered : -1;
 }
 
 static int begin_steps(struct run *run, struct muster_error *err)
 {
-    const int recovered = take_state(run, err);
+    const int recovered = stages_set(run, err) < 0 ? -1 : take_state(run, err);
     if (recovered < 0 || begin_progress(run, !recovered, err) < 0 || stop_listen(run, err) < 0 ||
-        (!run->whole && !run->stages && muster_trainer_stay(run->trainer, run->world, err) < 0))
-        return -1; /* ranks that are started anew look for their stage, or divide the world */
+        (!run->whole && muster_trainer_stay(run->trainer, run->world, err) < 0))
+        return -1; /* ranks that are started anew divide the world */
     return observers_open(run, err);
 }
 
@@ -111,7 +111,8 @@ static int64_t patience_ns(const struct muster_error *err)
 /* The same calls in the same order as in ranks that were started anew. */
 static int go_on_together(struct run *run, struct muster_error *err)
 {
-    if (muster_world_agree(run->world, 0, err) < 0 || muster_world_agree(run->world, 0, err) < 0 ||
+    if ((run->stages && stages_rejoin(run, err) < 0) || muster_world_agree(run->world, 0, err) < 0 ||
+        muster_world_agree(run->world, 0, err) < 0 ||
         muster_trainer_rejoin(run->trainer, run->world, err) < 0)
         return -1;
     const int recovered = take_state(run, err);

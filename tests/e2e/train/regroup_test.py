@@ -174,6 +174,25 @@ class Regroup(unittest.TestCase):
         self.assertEqual(job.regroups(), 1)
 
     @unittest.skipUnless(KILLS, "the long one")
+    def test_a_training_in_stages(self):
+        """The rank that is new begins in the others' stage, of which there is no checkpoint yet."""
+        stages = [{"steps": 60}, {"name": "long", "steps": 400, "learning_rate": 0.001}, {"steps": 40}]
+        for name, training in (("replicas", REPLICAS), ("copies", COPIES), ("nothing", {"strategy": "FULL_SHARD"})):
+            with self.subTest(name):
+                job = Job(self, name, training | {"stages": stages, "checkpoint_dir": str(self.base / f"{name} saved"), "checkpoint_every": 2000})
+                stays, lost = job.workers(0), job.workers(1)
+                job.await_step(120)
+                os.kill(lost[1], signal.SIGKILL)
+                wait_until(lambda: job.regroups() == 1 or job.over(), lambda: f"the ranks regroup: {job.said()[-2000:]}")
+                self.assertEqual(children(job.agents[0].pid) or stays, stays)
+                model = job.finish()
+                self.assertEqual(job.said().count("stage 1 of 3 begins"), 1)
+                base = Job(self, "undisturbed", training | {"stages": stages, "checkpoint_dir": str(self.base / "undisturbed saved"), "checkpoint_every": 2000})
+                self.assertTrue(model == base.finish(), "the bits of the undisturbed run")
+                shutil.rmtree(self.base / "undisturbed")
+                shutil.rmtree(self.base / "undisturbed saved")
+
+    @unittest.skipUnless(KILLS, "the long one")
     def test_no_checkpoint_is_opened(self):
         """Neither by ranks that stay nor by the one that is new: strace sees each file that a process opens."""
         try:
