@@ -174,15 +174,24 @@ extern "C" int cuda_batch_norm_change(void *dmean, void *dvar, void *dcount, con
     return 0;
 }
 
-static __global__ void batch_norm_step_kernel(float *values, const float *change, int64_t n, uint16_t *moved,
-                                              enum dtype dtype_moved, const struct step_scalars *scalars)
+static __global__ void batch_norm_step_kernel(float *values, const float *change, int64_t n, bool aligned,
+                                              uint16_t *moved, enum dtype dtype_moved,
+                                              const struct step_scalars *scalars)
 {
     if (scalars->skip)
         return;
-    for (int64_t i = thread_first(); i < n; i += thread_stride()) {
-        values[i] += change[i];
+    VALUES_EACH(float, first, n)
+    {
+        enum { COUNT = value_vector<float>::COUNT };
+        const int count = values_left<float>(n, first);
+        float x[COUNT], more[COUNT];
+        values_load(x, values + first, count, aligned);
+        values_load(more, change + first, count, aligned);
+        CUDA_EACH (j, 0, COUNT)
+            x[j] += more[j];
+        values_store(values + first, x, count, aligned);
         if (moved)
-            moved[i] = narrow_encode(values[i], dtype_moved);
+            narrow_store(moved + first, x, count, aligned, dtype_moved);
     }
 }
 
@@ -190,11 +199,13 @@ extern "C" int cuda_batch_norm_step(void *values, const void *change, int64_t n,
                                     enum dtype dtype_moved, const struct step_scalars *scalars, void *stream,
                                     struct muster_error *err)
 {
-    struct cuda_grid grid = cuda_grid_elements(n);
+    struct cuda_grid grid = values_grid<float>(n);
     CUDA_CHECK_SIZE("batch_norm_step", n, err);
     if (n == 0)
         return 0;
     CUDA_LAUNCH("batch_norm_step", err, batch_norm_step_kernel, grid.blocks, grid.threads, 0, stream,
-                (float *)values, (const float *)change, n, (uint16_t *)moved, dtype_moved, scalars);
+                (float *)values, (const float *)change, n,
+                values_aligned(values, change) && narrow_aligned((const uint16_t *)moved), (uint16_t *)moved,
+                dtype_moved, scalars);
     return 0;
 }

@@ -1,13 +1,14 @@
 /* cast.cu - to[i] = (dtype_to) from[i] for i < n, every pair of element types, rounded once, to nearest even;
  * to integers towards zero, out of range to the nearest end, NaN to 0 (kernels/ref/cast.c).
  *
- * An element is widened exactly to float, or to double where float cannot hold it, and narrowed from there:
- * between float, bf16 and f16 nothing goes through double, of which small GPUs have few units. */
+ * A thread has 16 bytes of the narrower type. An element is widened exactly to float, or to double where
+ * float cannot hold it, and narrowed from there: between float, bf16 and f16 nothing goes through double, of
+ * which small GPUs have few units. */
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
-#include "kernels/cuda/narrow.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/values.cuh"
 
 static __device__ inline float widen(float value)
 {
@@ -73,10 +74,40 @@ template <typename Wide> static __device__ inline void narrow(uint8_t *to, Wide 
     *to = (uint8_t)clamp((double)value, 0, UINT8_MAX);
 }
 
-template <typename To, typename From> static __global__ void cast_kernel(To *to, const From *from, int64_t n)
+/* Elements of a thread: 16 bytes of the narrower type are some vectors of the wider one. */
+template <typename To, typename From> struct cast_of {
+    enum { COUNT = 16 / (sizeof(To) < sizeof(From) ? sizeof(To) : sizeof(From)) };
+};
+
+template <typename To, typename From>
+static __global__ void cast_kernel(To *to, const From *from, int64_t n, bool aligned)
 {
-    for (int64_t i = thread_first(); i < n; i += thread_stride())
-        narrow(to + i, widen(from[i]));
+    enum { COUNT = cast_of<To, From>::COUNT };
+    for (int64_t first = thread_first() * COUNT; first < n; first += thread_stride() * COUNT) {
+        const int count = n - first < COUNT ? (int)(n - first) : (int)COUNT;
+        From in[COUNT];
+        To out[COUNT];
+        elements_load<COUNT>(in, from + first, count, aligned);
+        CUDA_EACH (j, 0, COUNT)
+            narrow(out + j, widen(in[j]));
+        elements_store<COUNT>(to + first, out, count, aligned);
+    }
+}
+
+template <typename To, typename From>
+static int cast_enqueue(To *to, const From *from, int64_t n, cudaStream_t stream, struct muster_error *err)
+{
+    const struct cuda_grid grid = cuda_grid_elements(cuda_ceil_divide(n, cast_of<To, From>::COUNT));
+    auto *kernel = cast_kernel<To, From>;
+    CUDA_LAUNCH("cast", err, kernel, grid.blocks, grid.threads, 0, stream, to, from, n,
+                values_aligned(to, from));
+    return 0;
+}
+/* Nothing is to be converted, and cuda_cast copies. */
+template <typename Same>
+static int cast_enqueue(Same *, const Same *, int64_t, cudaStream_t, struct muster_error *)
+{
+    return 0;
 }
 
 /* A dtype's name and the device's type for it. */
@@ -92,13 +123,10 @@ template <typename To>
 static int cast_launch(To *to, const void *from, enum dtype dtype_from, int64_t n, cudaStream_t stream,
                        struct muster_error *err)
 {
-    struct cuda_grid grid = cuda_grid_elements(n);
     switch (dtype_from) {
 #define CAST_FROM(name, type)                                                                                \
     case name:                                                                                               \
-        CUDA_LAUNCH("cast", err, cast_kernel, grid.blocks, grid.threads, 0, stream, to, (const type *)from,  \
-                    n);                                                                                      \
-        return 0;
+        return cast_enqueue(to, (const type *)from, n, stream, err);
         CAST_TYPES(CAST_FROM)
 #undef CAST_FROM
     case DTYPE_COUNT:
@@ -134,25 +162,43 @@ extern "C" int cuda_cast(void *to, enum dtype dtype_to, const void *from, enum d
                      DTYPE_COUNT - 1);
 }
 
-static __global__ void widen_kernel(float *out, const uint16_t *in, enum dtype dtype_in, int beta, int64_t n)
+template <typename V>
+static __global__ void widen_kernel(float *out, const V *in, int beta, int64_t n, bool aligned)
 {
-    for (int64_t i = thread_first(); i < n; i += thread_stride()) {
-        float value = narrow_decode(in[i], dtype_in);
-        out[i] = beta ? out[i] + value : value;
+    VALUES_EACH(V, first, n)
+    {
+        enum { COUNT = value_vector<V>::COUNT };
+        const int count = values_left<V>(n, first);
+        float x[COUNT], old[COUNT];
+        values_load(x, in + first, count, aligned);
+        if (beta) {
+            elements_load<COUNT>(old, out + first, count, aligned);
+            CUDA_EACH (j, 0, COUNT)
+                x[j] = old[j] + x[j];
+        }
+        elements_store<COUNT>(out + first, x, count, aligned);
     }
+}
+
+template <typename V>
+static int widen_launch(void *out, const void *in, int beta, int64_t n, void *stream,
+                        struct muster_error *err)
+{
+    const struct cuda_grid grid = values_grid<V>(n);
+    CUDA_LAUNCH("widen", err, widen_kernel<V>, grid.blocks, grid.threads, 0, stream, (float *)out,
+                (const V *)in, beta, n, values_aligned(out, in));
+    return 0;
 }
 
 extern "C" int cuda_widen(void *out, const void *in, enum dtype dtype_in, int beta, int64_t n, void *stream,
                           struct muster_error *err)
 {
-    struct cuda_grid grid = cuda_grid_elements(n);
     CUDA_CHECK_SIZE("widen", n, err);
     if (dtype_in != DTYPE_BF16 && dtype_in != DTYPE_F16)
         return error_set(err, MUSTER_E_INVALID, "widen: dtype_in is %d; it must be bf16 or f16",
                          (int)dtype_in);
     if (n == 0)
         return 0;
-    CUDA_LAUNCH("widen", err, widen_kernel, grid.blocks, grid.threads, 0, stream, (float *)out,
-                (const uint16_t *)in, dtype_in, beta, n);
-    return 0;
+    return dtype_in == DTYPE_BF16 ? widen_launch<__nv_bfloat16>(out, in, beta, n, stream, err)
+                                  : widen_launch<__half>(out, in, beta, n, stream, err);
 }

@@ -15,6 +15,13 @@
 #define CUDA_EACH(i, first, end) for (int i = (first); i < (end); i++)
 #endif
 
+/* Memory that is read or written so many bytes at once. The emulator's processor would not mind. */
+#ifndef CUDA_EMULATED
+#define CUDA_ALIGNED(pointer, bytes) ((void)0)
+#else
+#define CUDA_ALIGNED(pointer, bytes) emu_aligned((pointer), (bytes), __FILE__, __LINE__)
+#endif
+
 /* The first element of this thread and the step to its next, for grids of cuda_grid_elements. */
 static __device__ inline int64_t thread_first()
 {

@@ -1,4 +1,4 @@
-/* scale.cu - values (n) *= factor, a thread 16 bytes of values; and a part of each row, a thread a value. The
+/* scale.cu - values (n) *= factor, a thread 16 bytes of values; and a part of each row. The
  * factor is rounded to float: a double for each element would cost more than its memory on GPUs with few
  * double units. */
 #include "kernels/cuda/check.h"
@@ -35,21 +35,43 @@ static int scale_of(void *values, double factor, int64_t n, void *stream, struct
 /* ---- a part of each row ---- */
 
 template <typename V>
-static __global__ void slice_kernel(V *out, const V *in, int64_t n, int row, int first, int width)
+static __global__ void slice_kernel(V *out, const V *in, int64_t rows, int row, int first, int width,
+                                    bool aligned)
 {
-    for (int64_t i = thread_first(); i < n; i += thread_stride())
-        out[i] = in[i / width * row + first + i % width];
+    rows_each<V>(rows, width, [=](int64_t n, int column, int count) {
+        V x[value_vector<V>::COUNT];
+        elements_load<value_vector<V>::COUNT>(x, in + n * row + first + column, count, aligned);
+        elements_store<value_vector<V>::COUNT>(out + n * width + column, x, count, aligned);
+    });
 }
 
 template <typename V>
-static __global__ void slice_gradient_kernel(V *din, const V *dout, int64_t n, int row, int first, int width,
-                                             int beta)
+static __global__ void slice_gradient_kernel(V *din, const V *dout, int64_t rows, int row, int first,
+                                             int width, int beta, bool aligned)
 {
-    for (int64_t i = thread_first(); i < n; i += thread_stride()) {
-        int column = (int)(i % row) - first;
-        float d = column >= 0 && column < width ? value_get(dout[i / row * width + column]) : 0.0f;
-        din[i] = value_of<V>(d + (beta ? value_get(din[i]) : 0.0f));
-    }
+    rows_each<V>(rows, row, [=](int64_t n, int column, int count) {
+        float d[value_vector<V>::COUNT] = {}, old[value_vector<V>::COUNT] = {};
+        const int begin = column - first; /* in the part, which an aligned vector is in or is not */
+        if (aligned && begin >= 0 && begin < width)
+            values_load(d, dout + n * width + begin, count, aligned);
+        if (!aligned) {
+            CUDA_EACH (j, 0, value_vector<V>::COUNT)
+                if (j < count && begin + j >= 0 && begin + j < width)
+                    d[j] = value_get(dout[n * width + begin + j]);
+        }
+        if (beta)
+            values_load(old, din + n * row + column, count, aligned);
+        CUDA_EACH (j, 0, value_vector<V>::COUNT)
+            d[j] += old[j];
+        values_store(din + n * row + column, d, count, aligned);
+    });
+}
+
+template <typename V>
+static bool slice_aligned(const void *whole, const void *part, int row, int first, int width)
+{
+    return values_aligned(whole, part) && distance_aligned<V>(row) && distance_aligned<V>(first) &&
+           distance_aligned<V>(width);
 }
 
 template <typename V>
@@ -58,11 +80,11 @@ static int slice_forward_of(void *out, const void *in, int64_t rows, int row, in
 {
     CUDA_CHECK_SIZE("slice_forward", rows, err);
     CUDA_CHECK_SIZE("slice_forward", width, err);
-    struct cuda_grid grid = cuda_grid_elements(rows * width);
-    if (rows * width == 0)
+    struct cuda_grid grid = rows_grid<V>(rows, width);
+    if (grid.blocks == 0)
         return 0;
     CUDA_LAUNCH("slice_forward", err, slice_kernel<V>, grid.blocks, grid.threads, 0, stream, (V *)out,
-                (const V *)in, rows * width, row, first, width);
+                (const V *)in, rows, row, first, width, slice_aligned<V>(in, out, row, first, width));
     return 0;
 }
 
@@ -72,11 +94,12 @@ static int slice_backward_of(void *din, const void *dout, int64_t rows, int row,
 {
     CUDA_CHECK_SIZE("slice_backward", rows, err);
     CUDA_CHECK_SIZE("slice_backward", row, err);
-    struct cuda_grid grid = cuda_grid_elements(rows * row);
-    if (rows * row == 0)
+    struct cuda_grid grid = rows_grid<V>(rows, row);
+    if (grid.blocks == 0)
         return 0;
     CUDA_LAUNCH("slice_backward", err, slice_gradient_kernel<V>, grid.blocks, grid.threads, 0, stream,
-                (V *)din, (const V *)dout, rows * row, row, first, width, beta);
+                (V *)din, (const V *)dout, rows, row, first, width, beta,
+                slice_aligned<V>(din, dout, row, first, width));
     return 0;
 }
 

@@ -58,6 +58,7 @@ template <typename V> struct __align__(16) value_vector
 template <typename V> static __device__ inline value_vector<V> vector_load(const V *from)
 {
     value_vector<V> vector;
+    CUDA_ALIGNED(from, 16);
     const uint4 bits = *(const uint4 *)from; /* one load */
     memcpy(&vector, &bits, sizeof vector);
     return vector;
@@ -65,8 +66,43 @@ template <typename V> static __device__ inline value_vector<V> vector_load(const
 template <typename V> static __device__ inline void vector_store(V *to, const value_vector<V> &vector)
 {
     uint4 bits;
+    CUDA_ALIGNED(to, 16);
     memcpy(&bits, &vector, sizeof bits);
     *(uint4 *)to = bits;
+}
+
+/* `count` of E elements of any type, which are a number of vectors; elements that are left out are 0. */
+template <int E, typename T>
+static __device__ inline void elements_load(T *to, const T *from, int count, bool aligned)
+{
+    enum { COUNT = value_vector<T>::COUNT };
+    if (aligned && count >= E) {
+        CUDA_EACH (k, 0, E / COUNT) {
+            const value_vector<T> x = vector_load(from + k * COUNT);
+            CUDA_EACH (j, 0, COUNT)
+                to[k * COUNT + j] = x.of[j];
+        }
+    } else {
+        CUDA_EACH (j, 0, E)
+            to[j] = j < count ? from[j] : T{};
+    }
+}
+template <int E, typename T>
+static __device__ inline void elements_store(T *to, const T *from, int count, bool aligned)
+{
+    enum { COUNT = value_vector<T>::COUNT };
+    if (aligned && count >= E) {
+        CUDA_EACH (k, 0, E / COUNT) {
+            value_vector<T> x;
+            CUDA_EACH (j, 0, COUNT)
+                x.of[j] = from[k * COUNT + j];
+            vector_store(to + k * COUNT, x);
+        }
+    } else {
+        CUDA_EACH (j, 0, E)
+            if (j < count)
+                to[j] = from[j];
+    }
 }
 
 /* `count` values from `from` on, at most a vector's, as float; the others of the vector are 0. aligned: all
@@ -108,10 +144,31 @@ template <typename V> static __device__ inline int values_left(int64_t n, int64_
     return n - first < value_vector<V>::COUNT ? (int)(n - first) : (int)value_vector<V>::COUNT;
 }
 
-/* The host's: a grid of a thread a vector, and whether pointers (or NULL) are multiples of 16 bytes. */
+/* For each vector of this thread of `rows` rows of `width` values: its row, its first column, and how many
+ * there are. A row begins with a vector of its own. */
+template <typename V, typename F> static __device__ inline void rows_each(int64_t rows, int width, F f)
+{
+    const int64_t vectors = (width + value_vector<V>::COUNT - 1) / value_vector<V>::COUNT;
+    for (int64_t i = thread_first(); i < rows * vectors; i += thread_stride()) {
+        const int column = (int)(i % vectors) * value_vector<V>::COUNT;
+        f(i / vectors, column, values_left<V>(width, column));
+    }
+}
+
+/* The host's: a grid of a thread a vector of n values, or of rows, and whether pointers (or NULL) are
+ * multiples of 16 bytes. */
 template <typename V> static inline struct cuda_grid values_grid(int64_t n)
 {
     return cuda_grid_elements(cuda_ceil_divide(n, value_vector<V>::COUNT));
+}
+template <typename V> static inline struct cuda_grid rows_grid(int64_t rows, int width)
+{
+    return cuda_grid_elements(rows * cuda_ceil_divide(width, value_vector<V>::COUNT));
+}
+/* Whether a distance, in values, is a number of vectors. */
+template <typename V> static inline bool distance_aligned(int64_t distance)
+{
+    return distance % value_vector<V>::COUNT == 0;
 }
 static inline bool values_aligned(const void *a, const void *b = nullptr, const void *c = nullptr,
                                   const void *d = nullptr, const void *e = nullptr)

@@ -156,9 +156,9 @@ const uint64_t *emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, co
     return me->got;
 }
 
-void emu_misaligned(const void *row, const char *file, int line)
+void emu_misaligned(const void *pointer, int bytes, const char *file, int line)
 {
-    die("%s:%d: a row of a matrix begins at %p, no multiple of 16 bytes", file, line, row);
+    die("%s:%d: memory begins at %p, no multiple of %d bytes", file, line, pointer, bytes);
 }
 
 /* ---- who may go on ---- */

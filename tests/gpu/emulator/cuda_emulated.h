@@ -212,13 +212,17 @@ static inline void emu_multiply_16(float sum[4], const uint32_t left[4], uint32_
     }
 }
 
-void emu_misaligned(const void *row, const char *file, int line);
+void emu_misaligned(const void *pointer, int bytes, const char *file, int line);
+static inline void emu_aligned(const void *pointer, int bytes, const char *file, int line)
+{
+    if ((uintptr_t)pointer % (uintptr_t)bytes != 0)
+        emu_misaligned(pointer, bytes, file, line);
+}
 
 /* ldmatrix.sync.x4 of 16-bit elements. */
 static inline void emu_matrices(uint32_t to[4], const void *row, bool transposed, const char *file, int line)
 {
-    if ((uintptr_t)row % 16 != 0)
-        emu_misaligned(row, file, line);
+    emu_aligned(row, 16, file, line);
     const uint64_t *all = emu_warp(EMU_SHUFFLE, 0xffffffffu, (uint64_t)(uintptr_t)row, file, line);
     const int g = emu_now->lane / 4, t = emu_now->lane % 4;
     for (int j = 0; j < 4; j++) {

@@ -18,6 +18,18 @@ static void *device_zeroes(int64_t n)
     return memory; /* the fake's large blocks are full of zeroes */
 }
 
+/* Only the block that has the last of n elements runs, of a kernel whose threads have so many elements at a
+ * time.
+ */
+static void with_last_block(int64_t n, int elements)
+{
+    char block[16];
+    const int64_t piece = (n - 1) / elements;
+    (void)snprintf(block, sizeof block, "%d",
+                   (int)(piece % ((int64_t)CUDA_ELEMENT_BLOCKS * CUDA_BLOCK) / CUDA_BLOCK));
+    setenv("EMU_ONLY_BLOCK", block, 1);
+}
+
 /* Row 2 begins 2^31 elements behind the first. */
 static void rows_of_logits_lie_far_apart(void **state)
 {
@@ -46,11 +58,9 @@ static void rows_of_logits_lie_far_apart(void **state)
 /* More elements than 32 bits count. */
 static void an_optimizer_steps_all_elements(void **state)
 {
-    const int64_t n = (INT64_C(1) << 31) + 300, last = n - 1,
-                  stride = (int64_t)CUDA_ELEMENT_BLOCKS * CUDA_BLOCK;
+    const int64_t n = (INT64_C(1) << 31) + 300, last = n - 1;
     struct step_scalars s = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .clip = 0.7};
     float param = 2, grad = 0.5f, m = 0.25f, v = 0.125f;
-    char block[16];
     s.bias_correction1 = s.bias_correction2 = 0.5;
     s.learning_rate[0] = 6e-4;
     s.weight_decay[0] = 0.1;
@@ -62,8 +72,7 @@ static void an_optimizer_steps_all_elements(void **state)
     (void)state;
     for (int i = 0; i < 4; i++)
         CUDA_OK(cudaMemcpy(at[i], &values[i], sizeof values[i], cudaMemcpyHostToDevice));
-    (void)snprintf(block, sizeof block, "%d", (int)(last % stride / CUDA_BLOCK));
-    setenv("EMU_ONLY_BLOCK", block, 1);
+    with_last_block(n, 4);
     ENQUEUED(cuda_adamw(d_param, d_m, d_v, d_grad, OPTIMIZER_WHOLE(n, 0), NULL, DTYPE_F32, d_scalars, NULL,
                         &failed));
     unsetenv("EMU_ONLY_BLOCK");
@@ -92,22 +101,11 @@ static float last_of(const void *memory)
     return value;
 }
 
-/* Only the block that has the last element runs, of a kernel whose threads have so many elements at a time.
- */
-static void with_last_block(int elements)
-{
-    char block[16];
-    const int64_t piece = (MANY - 1) / elements;
-    (void)snprintf(block, sizeof block, "%d",
-                   (int)(piece % ((int64_t)CUDA_ELEMENT_BLOCKS * CUDA_BLOCK) / CUDA_BLOCK));
-    setenv("EMU_ONLY_BLOCK", block, 1);
-}
-
 static void sums_and_scales_reach_the_last(void **state)
 {
     scope_device void *a = many(2), *b = many(3);
     (void)state;
-    with_last_block(4);
+    with_last_block(MANY, 4);
     ENQUEUED(cuda_add(a, a, b, MANY, NULL, &failed));
     assert_true(last_of(a) == 5);
     ENQUEUED(cuda_accumulate(a, b, 1, MANY, NULL, &failed));
@@ -121,7 +119,7 @@ static void conversions_reach_the_last(void **state)
 {
     scope_device void *a = many(1.5f), *narrow = many(0), *b = many(1);
     (void)state;
-    with_last_block(1);
+    with_last_block(MANY, 8); /* 16 bytes of the narrower type */
     ENQUEUED(cuda_cast(narrow, DTYPE_BF16, a, DTYPE_F32, MANY, NULL, &failed));
     ENQUEUED(cuda_widen(b, narrow, DTYPE_BF16, 1, MANY, NULL, &failed));
     assert_true(last_of(b) == 2.5f);
@@ -134,7 +132,7 @@ static void averages_and_steps_reach_the_last(void **state)
     scope_device void *mean = many(4), *param = many(2), *grad = many(1), *momentum = many(0);
     scope_device void *scalars = device_copy(&s, sizeof s);
     (void)state;
-    with_last_block(1);
+    with_last_block(MANY, 4);
     ENQUEUED(cuda_average(mean, param, 0.5, MANY, scalars, NULL, &failed));
     assert_true(last_of(mean) == 3);
     ENQUEUED(cuda_sgd(param, momentum, grad, OPTIMIZER_WHOLE(MANY, 0), 0.9, 0, 0, NULL, DTYPE_F32, scalars,

@@ -134,14 +134,15 @@ static void clip(void)
     }
 }
 
-/* Three segments of two classes with gaps, the parameters rounded to bf16 or f16 next to. */
+/* Three segments of two classes with gaps, at any place or at multiples of 16 bytes, the parameters rounded
+ * to bf16 or f16 next to. */
 static struct sizes optimizer_sizes(int round, int64_t *n)
 {
     struct sizes s = {.segments = 3, .beta = round & 1, .to = round & 2 ? DTYPE_BF16 : DTYPE_F16, .p = 0.9};
     int64_t at = 0;
     for (int i = 0; i < 3; i++) {
-        s.segment[i] =
-            (struct optimizer_segment){at + (int64_t)random_below(5), awkward(300), i == 1 ? 7 : 0};
+        at = round < 3 ? at + (int64_t)random_below(5) : (at + 3) / 4 * 4;
+        s.segment[i] = (struct optimizer_segment){at, awkward(300), i == 1 ? 7 : 0};
         at = s.segment[i].offset + s.segment[i].count;
     }
     *n = at + 3;

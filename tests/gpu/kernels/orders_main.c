@@ -15,15 +15,16 @@ static int failures, tests;
 static char **names;
 static int name_count;
 
-/* The operations of the table, and whether a case of each ran. */
+/* The operations of the table, and how many cases of each ran. */
 static struct {
     const char *name;
-    bool ran, elsewhere;
+    int ran;
+    bool elsewhere;
 } operations[] = {
-#define OPERATION(name, parameters, arguments) {#name, false, false},
+#define OPERATION(name, parameters, arguments) {#name, 0, false},
 /* a library's: products/linear_test.c */
-#define PRODUCT(name, parameters, arguments) {#name, false, KERNELS_PICK(CUDA_LIBRARY_##name, true, false)},
-#define FIXED(name, parameters, arguments)   {#name, false, false},
+#define PRODUCT(name, parameters, arguments) {#name, 0, KERNELS_PICK(CUDA_LIBRARY_##name, true, false)},
+#define FIXED(name, parameters, arguments)   {#name, 0, false},
 #include "kernels/operations.inc"
 };
 enum { OPERATIONS = sizeof operations / sizeof operations[0] };
@@ -184,16 +185,28 @@ static void compare(const struct call_case *c, int index, const void *got)
     }
 }
 
-/* One run; the results are left in out[]. */
-static void run_once(const struct call_case *c, void *out[BUFFERS],
+/* How far a buffer lies after a multiple of 16 bytes when it is moved: a value, and what any type wants where
+ * a buffer is bytes. */
+static size_t moved_by(const struct buffer *b, bool moved)
+{
+    return !moved                                     ? 0
+           : b->value == BYTES || b->value == DOUBLES ? sizeof(double)
+           : b->value == HALVES || b->value == NARROW ? sizeof(uint16_t)
+                                                      : sizeof(float);
+}
+
+/* One run; the results are left in out[]. Buffer `moved` lies at no multiple of 16 bytes; -1: all do. */
+static void run_once(const struct call_case *c, void *out[BUFFERS], int moved,
                      int (*cuda)(void **p, const void *argument, struct muster_error *err),
                      const void *argument)
 {
-    void *device[BUFFERS] = {NULL};
+    void *device[BUFFERS] = {NULL}, *memory[BUFFERS];
     struct muster_error err = {0};
     for (int i = 0; i < c->count; i++) {
         const struct buffer *b = &c->buffer[i];
-        cuda_must(cudaMalloc(&device[i], b->size ? image_size(b) : 1), "cudaMalloc");
+        const size_t by = moved_by(b, i == moved);
+        cuda_must(cudaMalloc(&memory[i], (b->size ? image_size(b) : 1) + by), "cudaMalloc");
+        device[i] = (char *)memory[i] + by;
         void *image = image_of(c, b);
         if (b->size)
             cuda_must(cudaMemcpy(device[i], image, image_size(b), cudaMemcpyHostToDevice), "to the device");
@@ -210,7 +223,7 @@ static void run_once(const struct call_case *c, void *out[BUFFERS],
         if (out[i] && b->size)
             cuda_must(cudaMemcpy(out[i], device[i], image_size(b), cudaMemcpyDeviceToHost),
                       "from the device");
-        cuda_must(cudaFree(device[i]), "cudaFree");
+        cuda_must(cudaFree(memory[i]), "cudaFree");
     }
 }
 
@@ -220,11 +233,17 @@ void case_run(struct call_case *c, void (*reference)(void **p, const void *argum
     static const char *const orders[] = {"up", "down", "shuffled"};
     enum { ORDERS = sizeof orders / sizeof orders[0] };
     void *out[ORDERS][BUFFERS] = {{NULL}}, *host[BUFFERS] = {NULL};
+    int times = 0;
     for (int i = 0; i < OPERATIONS; i++)
-        operations[i].ran |= strcmp(operations[i].name, c->what) == 0;
+        if (strcmp(operations[i].name, c->what) == 0)
+            times = operations[i].ran++;
     for (int order = 0; order < ORDERS; order++) {
         setenv("EMU_ORDER", orders[order], 1);
-        run_once(c, out[order], cuda, argument);
+        /* with the threads down a buffer of the case is moved, in the operation's next case the next one */
+        int moved = order == 1 && c->count ? (times + times / c->count) % c->count : -1;
+        if (moved >= 0 && c->buffer[moved].role == WORK)
+            moved = -1;
+        run_once(c, out[order], moved, cuda, argument);
         for (int i = 0; i < c->count; i++) {
             const struct buffer *b = &c->buffer[i];
             void *image = image_of(c, b);

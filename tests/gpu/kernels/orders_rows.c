@@ -254,7 +254,12 @@ static void slices(void)
                           .C = awkward(70),
                           .beta = round & 1,
                           .values = round_values(round)};
-        s.row = s.V + s.C + (int)random_below(5);
+        if (round & 2) { /* places in a row, or all but the part's end, are multiples of 16 bytes */
+            s.V = s.V / 8 * 8, s.C = (s.C + 7) / 8 * 8, s.row = s.V + s.C + 8;
+            s.C -= (round & 4) && s.C > 0;
+        } else {
+            s.row = s.V + s.C + (int)random_below(5);
+        }
         struct call_case f = {.what = "slice_forward", .halves = s.values};
         struct call_case b = {.what = "slice_backward", .absolute = 1e-6, .halves = s.values};
         case_value_result(&f, (size_t)s.N * s.C), case_value_in(&f, (size_t)s.N * s.row);
