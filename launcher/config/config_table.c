@@ -178,7 +178,7 @@ static const struct knob rows[] = {
      .choices = worker_stores,
      .section = world,
      .help = "Process that serves the workers' store at MASTER_ADDR:MASTER_PORT. With agent it is the agent "
-             "of group rank 0, with an empty store every round. With worker it is the worker of rank 0 "
+             "that serves the job, with an empty store every round. With worker it is the worker of rank 0 "
              "itself, on a port reserved by the agent. TORCHELASTIC_USE_AGENT_STORE=False selects worker, "
              "and so does TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 unless nodes have ranks beforehand."},
     {.name = "role",
