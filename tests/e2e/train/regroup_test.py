@@ -227,8 +227,9 @@ class Regroup(unittest.TestCase):
         self.assertTrue(read(), "a rank that resumes is seen to read")
 
     def kill_at_random(self, name, training, kills):
-        """Workers, and agents that come back, at any moment of a step."""
-        rng = random.Random(7)
+        """Workers, and agents that come back, at any moment of a step. Of three voters two that are restarted at once are too many, so an
+        agent is killed when the one before has been in its place for a while."""
+        rng, agent_at = random.Random(7), time.monotonic()
         job = Job(self, name, training, spares=1)
         for number in range(kills):
             job.await_step(min(20, training["steps"]))
@@ -236,7 +237,8 @@ class Regroup(unittest.TestCase):
             if job.over():
                 break
             k = rng.randrange(1, len(job.agents))
-            if rng.random() < 0.3 and job.agents[k].poll() is None:
+            if rng.random() < 0.3 and time.monotonic() - agent_at > 6 and job.agents[k].poll() is None:
+                agent_at = time.monotonic()
                 job.agents[k].kill()
                 job.agents[k].wait()
                 job.agents[k] = job.agent(k)

@@ -531,7 +531,7 @@ static void a_fault_that_never_ends_is_named_and_left(void **state)
     assert_true(instant_diff_ns(clock_now(NULL), begun) < 20 * NS_PER_S);
 }
 
-/* Statuses that come later than their cause; what was under way is told. */
+/* Statuses that come later than their cause; operations under way are named. */
 static const int late_statuses[] = {
     cudaErrorMisalignedAddress,   cudaErrorHardwareStackError,  cudaErrorECCUncorrectable,
     cudaErrorNvlinkUncorrectable, cudaErrorContained,           cudaErrorExternalDevice,

@@ -30,7 +30,7 @@ static void with_last_block(int64_t n, int elements)
     setenv("EMU_ONLY_BLOCK", block, 1);
 }
 
-/* Row 2 begins 2^31 elements behind the first. */
+/* Row 2 begins 2^31 elements after the first. */
 static void rows_of_logits_lie_far_apart(void **state)
 {
     enum { N = 3, V = 40, ROW = 1 << 30 };

@@ -58,7 +58,7 @@ void fake_queue_needs(struct ncclComm *comm, uint64_t devices)
 struct node {
     int device;
     uint64_t order, uid, stream, needs, looks;
-    bool begun, waits; /* waits: it is among those that may wait for ever */
+    bool begun, waits; /* waits: it may wait for ever */
 };
 
 /* Works of all devices; FAKE_RANKS * FAKE_QUEUE have room. */
@@ -80,7 +80,7 @@ static int look_at_all(const struct ncclComm *comm, struct node *nodes)
                                          atomic_load(&q->begun),
                                          false};
             nodes[count].waits = nodes[count].begun && nodes[count].needs;
-            count += atomic_load(&q->order) == order; /* else it has gone meanwhile */
+            count += atomic_load(&q->order) == order; /* else it has gone */
         }
     return count;
 }

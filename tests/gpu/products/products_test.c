@@ -250,7 +250,7 @@ static void a_bias_at_any_place_of_the_same_shape(void **state)
         CUDA_OK(cudaFree(l.d_bias - shift));
     }
     l.d_bias = whole;
-    assert_int_equal(cuda_products_chosen(&handle), 4); /* one of them without the epilogue */
+    assert_int_equal(cuda_products_chosen(&handle), 4); /* one without the epilogue */
     layer_close(&l);
     stream_close(&handle);
 }

@@ -364,7 +364,7 @@ class Traces(Cuda):
         return result, [slices(self.path / f"logs-{self.runs}" / "trace" / f"rank-{rank}.perfetto-trace") for rank in range(ranks)]
 
     def holds(self, found, steps):
-        """No slices of a track overlap, each step has its operations, and those of compute are within it."""
+        """No slices of a track overlap, each step has its operations, and operations of compute are within it."""
         last = {}
         for track, category, name, begin, end in found:
             self.assertLessEqual(begin, end, name)
@@ -389,7 +389,7 @@ class Traces(Cuda):
             exposed = [line["exposed_ms"] for line in result.lines if line["kind"] == "step"][1:4]
             for (begin, end), wanted in zip(bounds if len(ranks) == 1 else self.holds(ranks[0], 3), exposed, strict=True):
                 waits = sum(slice[4] - slice[3] for slice in ranks[0] if slice[1] == "wait" and begin <= slice[3] < end) / 1e6
-                # exposed_ms has each wait by itself, without what the host takes between two
+                # exposed_ms has each wait by itself, without the time that the host takes between two
                 self.assertTrue(0.95 * wanted - 1 <= waits <= (end - begin) / 1e6, (waits, wanted, end - begin))
 
     @needs_fakes
@@ -938,7 +938,7 @@ class Compressed(Cuda):
             with self.subTest(comm=comm, ranks=ranks, sets=sets):
                 self.comm = comm
                 found = self.learns(*self.small, *sets, ranks=ranks)
-                # what is sent depends on the gradients' last bits: a place more or less
+                # the bytes that are sent depend on the gradients' last bits: a place more or less
                 self.assertLess(relative(found.losses, cpu.losses), max(1e-4, 3 * relative(*plain)), (found.losses, cpu.losses))
                 for key, bound in ("wire_bytes", 0), ("compression_error", 1e-2):
                     wanted, got = ([line[key] for line in run.lines if line["kind"] == "step"] for run in (cpu, found))
