@@ -5,7 +5,8 @@
  *             [FUNCTION | FUNCTION:N@RANK ...]
  *
  * Each time both ranks end within 10 s (more on a machine on which a run without faults takes long) with an
- * error that names the call or its operation. An error that no restart would mend is printed by a single rank
+ * error that names the call or its operation; over the host's comm the other rank may name the failed rank
+ * instead. An error that no restart would mend is printed by a single rank
  * for both. The ranks leave none of the libraries' objects: no memory, stream, event, graph, communicator,
  * descriptor. A call whose failure does no harm (table below) may also leave a run that ends with the
  * undisturbed weights. --restart: then the run is started again, as a launcher does, and has to end with the
@@ -290,6 +291,17 @@ static int naming_of(const struct fault *fault, const struct sweep_rank *rank)
     return *sweep_line(rank->said, "error: ", "", line) ? NAMED_OTHERWISE : NOT_NAMED;
 }
 
+/* The host's comm tells the other rank who ended it, and not why: the reason is in that rank's own error. */
+static bool names_rank(const struct sweep_rank *other, int failed)
+{
+    static char line[SWEEP_TEXT];
+    char aborted[32], left[32];
+    (void)snprintf(aborted, sizeof aborted, "rank %d aborted comm ", failed);
+    (void)snprintf(left, sizeof left, "rank %d (pid ", failed);
+    return *sweep_line(other->said, "error: ", aborted, line) ||
+           (*sweep_line(other->said, "error: ", left, line) && strstr(line, " had left the comm "));
+}
+
 /* Where the other rank may have done its part and have gone: the job fails all the same. */
 static const char last_part[] = ", reading all parameters: ";
 
@@ -337,7 +349,8 @@ static const char *judge(const struct fault *fault, const struct sweep_rank rank
         return "one rank fails, the other does not";
     const int victim = naming_of(fault, mine), peer = naming_of(fault, other);
     atomic_fetch_add(&shared->named_by_both, victim == NAMED && peer == NAMED);
-    if (victim == NAMED_OTHERWISE || peer == NAMED_OTHERWISE)
+    const bool told = !strcmp(sweep.comm, "host") && victim == NAMED && names_rank(other, fault->rank);
+    if (victim == NAMED_OTHERWISE || (peer == NAMED_OTHERWISE && !told))
         return "a rank's error is of something else";
     return victim == NAMED || peer == NAMED ? NULL : "no rank names the call";
 }
