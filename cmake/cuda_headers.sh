@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # cuda_headers.sh DIR [--libraries | --tests]: NVIDIA's headers for the CUDA back end, from pinned wheels of PyPI, into DIR/include;
 # with --libraries the shared libraries too, into DIR/lib (for tests against the real ones; nothing links with them), with --tests
-# those two that tests load without a driver, NCCL and cuBLASLt (900 MB). Needs no root and no toolkit and changes nothing else. Done
+# those that tests load without a driver, NCCL and cuBLASLt (900 MB), and with MUSTER_CUDNN=1 cuDNN (1 GB). Needs no root and no toolkit and changes nothing else. Done
 # before: it only looks.
 set -euo pipefail
 # What the module is written against. What is loaded at run time may be another version (runtime/cuda/libraries.h).
 wheels=(nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88 nvidia-cuda-cccl==13.0.85 nvidia-cublas==13.0.2.14 nvidia-nccl-cu13==2.28.9)
-cudnn=nvidia-cudnn-cu13==9.19.0.56 # attention's; MUSTER_CUDNN=1 adds it
-[ -z "${MUSTER_CUDNN:-}" ] || wheels+=("$cudnn")
+# Attention's, 460 MB, with MUSTER_CUDNN=1: cuDNN, its C++ frontend (headers), and the compiler that it loads.
+cudnn=(nvidia-cudnn-cu13==9.19.0.56 nvidia-cudnn-frontend==1.18.0 nvidia-cuda-nvrtc==13.0.88)
 usage() { echo "usage: cuda_headers.sh DIR [--libraries | --tests]" >&2; exit 2; }
 [ $# = 1 ] || [ $# = 2 ] || usage
 case ${2:-} in
@@ -16,10 +16,17 @@ case ${2:-} in
   --libraries) libraries=yes enough=yes ;;
   *) usage ;;
 esac
+wheels_there=()
 mkdir -p "$1"
 root=$(cd "$1" && pwd)
 there=$(cat "$root/.wheels" 2>/dev/null || true)
-for known in $enough; do [ "$there" = "${wheels[*]} $known" ] && exit 0; done
+for known in $enough; do
+  [ "$there" = "${wheels[*]} ${cudnn[*]} $known" ] && exit 0
+  [ "$there" = "${wheels[*]} $known" ] || continue
+  [ -n "${MUSTER_CUDNN:-}" ] || exit 0
+  wheels_there=("${wheels[@]}") wheels=() # the others are there
+done
+[ -z "${MUSTER_CUDNN:-}" ] || wheels+=("${cudnn[@]}")
 
 work=$(mktemp -d "$root/fetch.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -37,7 +44,7 @@ for wheel in "${wheels[@]}"; do # one after the other: the largest is 400 MB, an
   "$python" - "$root" "$libraries" "$work"/*.whl <<'END'
 import pathlib, sys, zipfile
 root, libraries = pathlib.Path(sys.argv[1]), sys.argv[2]
-wanted = {"headers": (), "tests": ("libnccl.so", "libcublasLt.so"), "yes": ("",)}[libraries]  # how their names begin
+wanted = {"headers": (), "tests": ("libnccl.so", "libcublasLt.so", "libcudnn", "libnvrtc"), "yes": ("",)}[libraries]  # how their names begin
 with zipfile.ZipFile(sys.argv[3]) as wheel:
     for name in wheel.namelist():
         parts = pathlib.PurePosixPath(name).parts  # nvidia/PACKAGE/include/...
@@ -45,7 +52,7 @@ with zipfile.ZipFile(sys.argv[3]) as wheel:
             continue
         if "include" in parts[:3] and "cccl" not in parts:  # of CCCL what the other headers include: nv/target
             to = root / "include" / pathlib.Path(*parts[parts.index("include") + 1:])
-        elif "lib" in parts[:3] and parts[-1].startswith(wanted):
+        elif "lib" in parts[:3] and parts[-1].startswith(wanted) and ".alt." not in parts[-1]:
             to = root / "lib" / parts[-1]
         elif "licenses" in parts:
             to = root / "licenses" / parts[0].partition("-")[0]
@@ -58,4 +65,5 @@ with zipfile.ZipFile(sys.argv[3]) as wheel:
 END
   rm -f "$work"/*.whl
 done
+wheels=("${wheels_there[@]}" "${wheels[@]}")
 echo "${wheels[*]} $libraries" >"$root/.wheels"

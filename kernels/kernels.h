@@ -58,6 +58,8 @@ struct optimizer_segment {
 /* Elements 0..n-1 of one class, as the arguments segments and segment_count. */
 #define OPTIMIZER_WHOLE(n, parameter_class) &(const struct optimizer_segment){0, (n), (parameter_class)}, 1
 
+struct attention_by;
+
 /* Attention of q (B,T,heads,head_size) over k and v (B,T,kv_heads,head_size). Rows of q, k and v lie q_row,
  * k_row and v_row elements apart, so that the three may be parts of one row (packed: each 3C apart); kv_heads
  * divides heads, and query head h reads head h / (heads / kv_heads). */
@@ -75,6 +77,7 @@ struct attention {
      * after the other, and position t sees none before t - positions[b,t]. NULL: a sequence is one document.
      * Device memory; attention_work does not read it. */
     const int32_t *positions;
+    struct attention_by *by; /* the table's attention_by; NULL: by the table's own kernels */
 };
 
 /* Rotary position embedding (Su et al. 2021, arXiv 2104.09864): pair i of a head turns by the angle t *
@@ -249,10 +252,14 @@ struct kernels {
      * place. Zeroed elsewhere. */
     struct kernels_by by[KERNELS_PRODUCTS];
 
+    /* A library's attention for one device, which attention_work counts too (struct attention's `by`); NULL:
+     * the table's own. */
+    struct attention_by *attention_by;
+
     const struct kernels_compress *compress; /* NULL: gradients are in the host's memory */
 };
 
-enum { KERNELS_ABI = 16 };
+enum { KERNELS_ABI = 17 };
 
 /* How far apart the rows of a matrix are best that has `width` columns and whose distance is free; width
  * where an int does not hold the multiple. */

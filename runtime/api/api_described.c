@@ -15,6 +15,12 @@ const struct cuda_description *api_described(const struct muster_trainer *t)
 int api_described_check(const struct muster_trainer *t, struct muster_error *err)
 {
     const struct cuda_description *d = api_described(t);
+    if (d && !d->bf16 && t->plan.value_dtype == DTYPE_BF16)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "%s (sm_%d) has no bf16, which begins with sm_80: set training.dtype: fp16, or leave "
+            "training.values out",
+            d->product, d->capability);
     if (d && !d->tf32 && t->config.matmul_precision == TRAIN_MATMUL_TF32)
         return error_set(
             err, MUSTER_E_UNSUPPORTED,
@@ -78,7 +84,9 @@ static void described_text(const struct muster_trainer *t, const struct plan *pl
     described_row(out, "cuBLASLt", l.products, "workspace and kernels, an allowance");
     if (l.comm)
         described_row(out, "NCCL", l.comm, "an allowance");
-    described_row(out, "cuDNN", 0, "attention is by muster's own kernels");
+    described_row(out, "cuDNN", 0,
+                  plan->options.kernels->attention_by ? "its workspace is in the plan (work)"
+                                                      : "attention is by muster's own kernels");
     described_row(out, left < 0 ? "missing" : "left", left < 0 ? -left : left, "");
     if (rate > 0)
         (void)buffer_printf(

@@ -128,6 +128,12 @@ const char *muster_trainer_values(const struct muster_trainer *t)
     return t->plan.value_dtype == DTYPE_BF16 ? "bf16" : t->plan.value_dtype == DTYPE_F16 ? "fp16" : "fp32";
 }
 
+const char *muster_trainer_attention(const struct muster_trainer *t)
+{
+    const char *text = trainer_attention(t->trainer);
+    return *text ? text : NULL;
+}
+
 const char *muster_trainer_products(const struct muster_trainer *t, const char **library,
                                     const char **passed_over)
 {

@@ -42,13 +42,23 @@ int api_plan_sizes(struct muster_trainer *t, int local_size, struct muster_error
                               api_described(t) ? api_described(t)->name : "cuda");
         if (api_described_check(t, err) < 0)
             return -1;
-        t->plan.kernels = module->device->kernels(NULL);
+        t->plan.kernels = module->kernels(api_described(t), t->plan.value_dtype,
+                                          t->config.matmul_precision == TRAIN_MATMUL_TF32,
+                                          t->config.attention == TRAIN_ATTENTION_CUDNN, err);
+        if (!t->plan.kernels)
+            return -1;
         t->plan.grouped = true;
         t->plan.adds_apart = mesh_size(t->plan.mesh) > 1 && t->config.comm != TRAIN_COMM_HOST; /* by NCCL */
         return 0;
     }
     if (device_choose((enum device_choice)t->config.device, &chosen, err) < 0)
         return -1;
+    if (t->config.attention == TRAIN_ATTENTION_CUDNN && !chosen.ops->attention)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "training.attention: cudnn: device %s has kernels of muster's alone: leave it out, or use "
+            "training.device: cuda",
+            chosen.ops->name);
     t->plan.kernels =
         chosen.ops->host_memory ? kernels_cpu_values(t->plan.value_dtype) : chosen.ops->kernels(NULL);
     t->found.device = chosen;

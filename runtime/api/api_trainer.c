@@ -183,6 +183,7 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
     options->sync_errors = c->sync_errors;
     options->graphs = c->cuda_graphs;
     options->tf32 = c->matmul_precision == TRAIN_MATMUL_TF32;
+    options->cudnn = c->attention == TRAIN_ATTENTION_CUDNN;
     t->threads = options->threads;
     if (api_device_find(t, options->local_rank, &t->found, err))
         return -1;

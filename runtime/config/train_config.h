@@ -36,6 +36,7 @@ enum { TRAIN_REPLICAS_STOP, TRAIN_REPLICAS_WARN };
 enum { TRAIN_COMM_AUTO, TRAIN_COMM_HOST, TRAIN_COMM_NCCL };
 enum { TRAIN_MATMUL_AUTO, TRAIN_MATMUL_FP32, TRAIN_MATMUL_TF32, TRAIN_MATMUL_BF16 };
 enum { TRAIN_VALUES_AUTO, TRAIN_VALUES_FP32, TRAIN_VALUES_DTYPE };
+enum { TRAIN_ATTENTION_AUTO, TRAIN_ATTENTION_OWN, TRAIN_ATTENTION_CUDNN };
 enum { TRAIN_PRODUCTS_AUTO, TRAIN_PRODUCTS_OPENBLAS, TRAIN_PRODUCTS_ONEDNN };
 enum { TRAIN_NUMERICS_WARN, TRAIN_NUMERICS_REFUSE };
 enum { TRAIN_DATA_REFUSE, TRAIN_DATA_WARN };
@@ -105,6 +106,7 @@ struct train_config {
     int values;              /* TRAIN_VALUES_...; see train_config_values */
     int matmul_precision;    /* TRAIN_MATMUL_... */
     int products;            /* TRAIN_PRODUCTS_... */
+    int attention;           /* TRAIN_ATTENTION_... */
     double loss_scale;       /* fp16 only; 0: dynamic */
     int64_t initial_scale_power, loss_scale_window, hysteresis;
     bool consecutive_hysteresis;

@@ -42,6 +42,7 @@ static const char *const reduce_dtypes[] = {"dtype", "fp32", "bf16", "fp16", NUL
 static const char *const value_types[] = {"auto", "fp32", "dtype", NULL};              /* TRAIN_VALUES_... */
 static const char *const matmul_precisions[] = {"auto", "fp32", "tf32", "bf16", NULL}; /* TRAIN_MATMUL_... */
 static const char *const products[] = {"auto", "openblas", "onednn", NULL};          /* TRAIN_PRODUCTS_... */
+static const char *const attentions[] = {"auto", "own", "cudnn", NULL};              /* TRAIN_ATTENTION_... */
 static const char *const nonfinite_policies[] = {"skip", "stop", "roll_back", NULL}; /* TRAIN_NONFINITE_... */
 static const char *const architectures[] = {
     "gpt2", "llama", "simple_cnn", "resnet", "text_classifier", "text_encoder", "encoder", "auto", NULL};

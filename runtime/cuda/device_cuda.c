@@ -6,6 +6,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "runtime/cuda/cudnn/attention.h"
 #include "runtime/cuda/device_cuda.h"
 #include "runtime/cuda/kernels_cuda.h"
 
@@ -90,6 +91,7 @@ static void cuda_close(struct device *device)
     if (atomic_load(&device->stuck))     /* its memory ends with the process */
         return;
     cuda_bounces_close(device);
+    cudnn_attention_close(device->attention);
     if (device->own)
         (void)cudaStreamDestroy(device->own);      /* same error */
     (void)pthread_mutex_destroy(&device->staging); /* cannot fail: no thread holds it */
@@ -140,7 +142,9 @@ static struct device *cuda_open(int local_rank, int threads, struct muster_error
 
 static const struct kernels *cuda_kernels(struct device *device)
 {
-    return kernels_cuda(device ? device->values : DTYPE_F32, device && device->tf32);
+    return device && device->attention
+               ? &device->with_attention
+               : kernels_cuda(device ? device->values : DTYPE_F32, device && device->tf32);
 }
 
 static const struct kernels *cuda_kernels_f32(struct device *device)
@@ -184,6 +188,35 @@ static int cuda_values(struct device *device, enum dtype values, struct muster_e
     return 0;
 }
 
+static int cuda_attention(struct device *device, struct muster_error *err)
+{
+    const struct cudaDeviceProp *p = &device->properties;
+    if (cuda_device_use(device, err))
+        return -1;
+    device->attention = cudnn_attention_open(NULL, 10 * p->major + p->minor, device->values, err);
+    if (!device->attention)
+        return -1;
+    kernels_cuda_with(&device->with_attention, device->values, device->attention);
+    return 0;
+}
+
+static int cuda_attention_text(struct device *device, char *text, size_t size, struct muster_error *err)
+{
+    struct cudnn_attention_report report;
+    cudnn_attention_report(device->attention, &report);
+    if (!report.taken)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "training.attention: cudnn: %s takes no attention of this model: %s; use own", report.library,
+            report.refused ? report.why.text : "it has none, or has sequences with lengths alone");
+    if (report.refused)
+        (void)snprintf(text, size, "%s, and muster's kernels for %d of %d shapes: %s", report.library,
+                       report.refused, report.taken + report.refused, report.why.text);
+    else
+        (void)snprintf(text, size, "%s", report.library);
+    return 0;
+}
+
 static struct instant cuda_event_time(struct device_event *event)
 {
     (void)event;
@@ -206,6 +239,8 @@ const struct device_ops *device_cuda(void)
         .sync_errors = cuda_sync_errors,
         .tf32 = cuda_tf32,
         .values = cuda_values,
+        .attention = cuda_attention,
+        .attention_text = cuda_attention_text,
         .kernels_f32 = cuda_kernels_f32,
         .arena_create = cuda_arena_create,
         .arena_destroy = cuda_arena_destroy,

@@ -85,6 +85,8 @@ struct device {
     bool sync_errors, tf32;
     _Atomic(int) left;                   /* multiprocessors that products leave to comms */
     enum dtype values;                   /* DTYPE_F32 before device_ops.values */
+    struct attention_by *attention;      /* NULL before device_ops.attention */
+    struct kernels with_attention;       /* the table then */
     int priority_compute, priority_comm; /* a lower number goes first */
     pthread_mutex_t listing;             /* lock of the list of streams, against their ends */
     _Atomic(bool)

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/operations.h"
 #include "proto/base/error.h"
+#include "runtime/cuda/kernels_attention.h"
 #include "runtime/cuda/kernels_enqueue.h"
 #include "runtime/cuda/products.h"
 
@@ -21,11 +22,13 @@ static void enqueue_norm_squared(double *out, const void *values, int64_t n, int
 }
 
 /* One function a slot: a product gets the stream's handle, another operation its CUDA stream. */
-#define ENQUEUER(symbol, parameters, arguments, on)                                                          \
+#define ENQUEUER_OF(symbol, function, parameters, arguments, on)                                             \
     static void enqueue_##symbol(KERNELS_EACH parameters, void *stream)                                      \
     {                                                                                                        \
-        ENQUEUE(cuda_##symbol(KERNELS_EACH arguments, on, err));                                             \
+        ENQUEUE(function(KERNELS_EACH arguments, on, err));                                                  \
     }
+#define ENQUEUER(symbol, parameters, arguments, on)                                                          \
+    ENQUEUER_OF(symbol, cuda_##symbol, parameters, arguments, on)
 #define OPERATION(name, parameters, arguments)                                                               \
     KERNELS_PICK(CUDA_OTHER_##name, ,                                                                        \
                  ENQUEUER(name, parameters, arguments, KERNELS_PICK(CUDA_LIBRARY_##name, handle, queue)))
@@ -40,6 +43,11 @@ static void enqueue_norm_squared(double *out, const void *values, int64_t n, int
 #include "kernels/operations.inc"
 
 /* ---- values and weights of 16 bits ---- */
+
+/* A library's or ours, by the shape (kernels_attention.c). */
+#define CUDA_CHOSEN_attention_forward  ~,
+#define CUDA_CHOSEN_attention_backward ~,
+#define CUDA_CHOSEN_attention_work     ~,
 
 /* Operations that kernels/cuda has in fp32 alone. */
 #define CUDA_WIDE_conv2d_forward         ~,
@@ -69,7 +77,8 @@ static int kernels_cuda_refuse(const char *operation, enum dtype values, struct 
     }
 #define NARROW_ENQUEUER(symbol, name, values, parameters, arguments)                                         \
     KERNELS_PICK(CUDA_WIDE_##name, REFUSER(symbol, name, values, parameters, arguments),                     \
-                 ENQUEUER(symbol, parameters, arguments, KERNELS_PICK(CUDA_LIBRARY_##name, handle, queue)))
+                 ENQUEUER_OF(symbol, KERNELS_PICK(CUDA_CHOSEN_##name, chosen_##symbol, cuda_##symbol),       \
+                             parameters, arguments, KERNELS_PICK(CUDA_LIBRARY_##name, handle, queue)))
 #define OPERATION(name, parameters, arguments)                                                               \
     NARROW_ENQUEUER(name##_bf16, name, DTYPE_BF16, parameters, arguments)                                    \
     NARROW_ENQUEUER(name##_f16, name, DTYPE_F16, parameters, arguments)
@@ -110,7 +119,8 @@ static const struct kernels bf16 = {
 #define OPERATION(operation, parameters, arguments) .operation = enqueue_##operation##_bf16,
 #define FUSED                                       OPERATION
 #define FIXED(operation, parameters, arguments)     .operation = enqueue_##operation,
-#define WORK(operation, parameters, arguments)      .operation = cuda_##operation,
+#define WORK(operation, parameters, arguments)                                                               \
+    .operation = KERNELS_PICK(CUDA_CHOSEN_##operation, chosen_##operation, cuda_##operation),
 #include "kernels/operations.inc"
 };
 static const struct kernels f16 = {
@@ -118,9 +128,17 @@ static const struct kernels f16 = {
 #define OPERATION(operation, parameters, arguments) .operation = enqueue_##operation##_f16,
 #define FUSED                                       OPERATION
 #define FIXED(operation, parameters, arguments)     .operation = enqueue_##operation,
-#define WORK(operation, parameters, arguments)      .operation = cuda_##operation,
+#define WORK(operation, parameters, arguments)                                                               \
+    .operation = KERNELS_PICK(CUDA_CHOSEN_##operation, chosen_##operation, cuda_##operation),
 #include "kernels/operations.inc"
 };
+
+void kernels_cuda_with(struct kernels *table, enum dtype values, struct attention_by *by)
+{
+    *table = *kernels_cuda(values, false);
+    table->name = values == DTYPE_BF16 ? "cuda-bf16-cudnn" : "cuda-f16-cudnn";
+    table->attention_by = by;
+}
 
 const struct kernels *kernels_cuda(enum dtype values, bool tf32)
 {

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "kernels/kernels.h"
+#include "proto/include/muster_error.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,6 +18,15 @@ extern "C" {
 /* "cuda-f32", "cuda-tf32", "cuda-bf16" or "cuda-f16", by the type of values and weights; streams' products
  * are opened with the same tf32, which is of f32 alone. Static. */
 const struct kernels *kernels_cuda(enum dtype values, bool tf32);
+
+/* The table of 16 bits with attention by cuDNN for the shapes that `by` takes, which lives as long: into
+ * *table. */
+void kernels_cuda_with(struct kernels *table, enum dtype values, struct attention_by *by);
+
+struct cuda_description;
+/* muster_cuda_module.kernels (kernels_attention.c). */
+const struct kernels *kernels_described(const struct cuda_description *described, enum dtype values,
+                                        bool tf32, bool cudnn, struct muster_error *err);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 
 #include "runtime/cuda/comm_nccl.h"
 #include "runtime/cuda/device_cuda.h"
+#include "runtime/cuda/kernels_cuda.h"
 #include "runtime/cuda/nccl_library.h"
 
 #define TEXT_OF(x) #x
@@ -17,6 +18,7 @@ const struct muster_cuda_module *muster_cuda_module(void)
         .probe = device_cuda_probe,
         .locate = device_cuda_locate,
         .probe_nccl = nccl_library_probe,
+        .kernels = kernels_described,
     };
     module.device = device_cuda();
     module.comm_nccl = comm_nccl();

@@ -18,7 +18,7 @@
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
 
-enum { DEVICE_ABI = 7 };
+enum { DEVICE_ABI = 8 };
 enum { DEVICE_UNDER_WAY = 320 }; /* bytes of a text */
 
 /* Memory classes. COMM memory can be read by the other ranks of the node (a memfd on CPUs, registered memory
@@ -80,6 +80,12 @@ struct device_ops {
     /* Values and weights are of this type, bf16 or f16, from now on: before `kernels`. Fails where the device
      * has no arithmetic of it. NULL: `kernels` has one table. */
     int (*values)(struct device *device, enum dtype values, struct muster_error *err);
+    /* Attention is a library's from now on, for the shapes that it takes: after `values`, before `kernels`.
+     * Fails where the library or the device cannot. NULL: there is no such library. */
+    int (*attention)(struct device *device, struct muster_error *err);
+    /* After that and after plans: one line of text on the library and the shapes that it takes, and -1 with
+     * the reason where it takes none. */
+    int (*attention_text)(struct device *device, char *text, size_t size, struct muster_error *err);
     /* The table of f32 of a device that has `values`: for whole parameters, which come in f32. */
     const struct kernels *(*kernels_f32)(struct device *device);
     /* The library of products and the type of their factors from now on: before `kernels` and the first

@@ -14,10 +14,11 @@
 #include "runtime/device/device.h"
 
 /* MUSTER_CUDA_ABI is raised with KERNELS_ABI too, which is looked at nowhere else. */
-enum { MUSTER_CUDA_ABI = 6, MUSTER_CUDA_PLACE = 32 };
+enum { MUSTER_CUDA_ABI = 7, MUSTER_CUDA_PLACE = 32 };
 #define MUSTER_CUDA_FILE "libmuster_cuda.so"
 
 struct comm_ops;
+struct cuda_description; /* runtime/cuda/devices/devices.h */
 
 /* Result of the module's one function, muster_cuda_module. */
 struct muster_cuda_module {
@@ -31,6 +32,11 @@ struct muster_cuda_module {
     int (*locate)(int local_rank, char place[MUSTER_CUDA_PLACE], struct muster_error *err);
     /* Whether the library of comm_nccl is there and recent enough; NULL like comm_nccl. */
     int (*probe_nccl)(struct muster_error *err);
+    /* The table of a device that need not be here: with values and weights of a type, products in tf32 if
+     * they are f32, and attention by cuDNN where `cudnn`. described: that GPU; NULL: any, without cuDNN. NULL
+     * with the reason. It stays until the process ends. */
+    const struct kernels *(*kernels)(const struct cuda_description *described, enum dtype values, bool tf32,
+                                     bool cudnn, struct muster_error *err);
 };
 typedef const struct muster_cuda_module *muster_cuda_module_function(void);
 

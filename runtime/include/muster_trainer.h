@@ -299,6 +299,9 @@ MUSTER_API const char *muster_trainer_values(const struct muster_trainer *traine
  * was not asked for. */
 MUSTER_API const char *muster_trainer_products(const struct muster_trainer *trainer, const char **library,
                                                const char **passed_over);
+/* The library that computes attention with training.attention: cudnn, its version, and which shapes it leaves
+ * to muster's kernels; NULL: muster's kernels compute all attention. */
+MUSTER_API const char *muster_trainer_attention(const struct muster_trainer *trainer);
 /* Under another launcher than muster's the trainer itself sets NCCL's variables that are not set, by the
  * rules of `muster env`, before the first communicator; MUSTER_NCCL_TUNE=off leaves them alone. One line a
  * variable or warning, with its reason; NULL: none. */

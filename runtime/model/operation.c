@@ -178,6 +178,7 @@ static struct attention attention_shape(const struct operation_call *c)
         .v_row = c->in_width[2],
         .lengths = s->by_length && batch ? batch->input[s->input] : NULL,
         .positions = operation_positions(c),
+        .by = s->by_length ? NULL : c->context->kernels->attention_by,
     };
 }
 

@@ -62,7 +62,9 @@ static int make_plan(struct trainer *trainer, const struct trainer_options *opti
     wanted.world_size = options->world_size;
     wanted.grouped = !options->delay && comm_of(trainer, options)->exchange;
     wanted.adds_apart = !options->delay && comm_of(trainer, options)->adds_apart;
-    if (plan_build(trainer->model, &wanted, &trainer->plan, err))
+    if (plan_build(trainer->model, &wanted, &trainer->plan, err) ||
+        (options->cudnn &&
+         trainer->ops->attention_text(trainer->device, trainer->attention, sizeof trainer->attention, err)))
         return -1;
     return prove_stages(trainer, err);
 }
@@ -215,6 +217,14 @@ static int open_device(struct trainer *trainer, const struct trainer_options *op
         if (trainer->ops->values(trainer->device, options->values, err))
             return -1;
     }
+    if (options->cudnn && !trainer->ops->attention)
+        return error_set(
+            err, MUSTER_E_UNSUPPORTED,
+            "training.attention: cudnn: device %s has kernels of muster's alone: leave it out, or "
+            "train with training.device: cuda",
+            trainer->ops->name);
+    if (options->cudnn && trainer->ops->attention(trainer->device, err))
+        return -1;
     const bool is_free = options->products == KERNELS_OPENBLAS || options->products == KERNELS_AUTO;
     if (!is_free && !trainer->ops->products)
         return error_set(err, MUSTER_E_UNSUPPORTED,
@@ -533,6 +543,11 @@ void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fing
 const struct model *trainer_model(const struct trainer *trainer)
 {
     return trainer->model;
+}
+
+const char *trainer_attention(const struct trainer *trainer)
+{
+    return trainer->attention;
 }
 
 const struct kernels *trainer_kernels(const struct trainer *trainer)

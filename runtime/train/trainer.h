@@ -28,6 +28,7 @@ struct trainer_options {
     bool sync_errors;                /* device_ops.sync_errors */
     bool tf32;                       /* device_ops.tf32, where the device has it */
     enum dtype values;               /* device_ops.values; DTYPE_F32, 0: not called */
+    bool cudnn;                      /* attention by cuDNN: device_ops.attention */
     enum kernels_products products;  /* device_ops.products; where the device has none, the first and
                                         KERNELS_AUTO change nothing, and others are refused */
     bool graphs;                     /* executor_parts.graphs; refused where the device has none */
@@ -342,6 +343,7 @@ int trainer_limit(struct trainer *trainer, struct trainer_limit *limit, struct m
 void trainer_fingerprint(const struct trainer *trainer, struct fingerprint *fingerprint);
 const struct model *trainer_model(const struct trainer *trainer);
 const struct kernels *trainer_kernels(const struct trainer *trainer);
+const char *trainer_attention(const struct trainer *trainer); /* the library's text; "": there is none */
 const struct plan *trainer_plan(const struct trainer *trainer);
 /* Memory of plan_options.checkpoint_bytes, for the caller's use; NULL: none was planned. */
 char *trainer_checkpoint_memory(const struct trainer *trainer);

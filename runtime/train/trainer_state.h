@@ -21,6 +21,7 @@ struct trainer {
     const struct device_ops *ops;
     struct device *device;
     const struct kernels *kernels;
+    char attention[320]; /* device_ops.attention_text; "": attention is the kernels' own */
     struct device_arena arenas[MEMORY_CLASS_COUNT];
     struct device_stream *streams[STREAM_COUNT];
     struct comm_table comms;

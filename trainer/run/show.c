@@ -154,6 +154,8 @@ static int open_show(struct run *run, struct muster_error *err)
         printf("precision: parameters are kept and gathered in %s, gradients reduced in %s; masters and "
                "optimizer state are %s\n",
                precision_name(moves), precision_name(reduces), precision_name(DTYPE_F32));
+    if (muster_trainer_attention(run->trainer))
+        printf("attention: %s\n", muster_trainer_attention(run->trainer));
     const char *library, *multiplies = muster_trainer_products(run->trainer, &library, &passed_over);
     const char *values = muster_trainer_values(run->trainer);
     if (strcmp(values, "fp32") != 0)

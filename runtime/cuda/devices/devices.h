@@ -23,10 +23,11 @@ struct cuda_description {
     const char *name, *product, *source;
     int capability; /* compute capability, 90 for 9.0 */
     int sms;
-    int clock_mhz;                 /* boost clock of the SMs */
-    int64_t memory_bytes;          /* as the driver reports the total */
-    int64_t cache_bytes;           /* L2 */
-    double memory_rate;            /* bytes, read and written together */
+    int clock_mhz;        /* boost clock of the SMs */
+    int64_t memory_bytes; /* as the driver reports the total */
+    int64_t cache_bytes;  /* L2 */
+    double memory_rate;   /* bytes, read and written together */
+    int memory_bus_bits;
     double fp32, tf32, fp16, bf16; /* operations of products */
     double nvlink, pcie;           /* bytes in each direction, of all links together */
 };

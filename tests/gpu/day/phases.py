@@ -282,8 +282,31 @@ def sanitizers(lines, place):
             lines.check(tool, "ERROR SUMMARY: 0 errors" in output or "0 hazards" in output, output[-300:])
 
 
+def cudnn(lines, place):
+    """Attention by cuDNN against our kernel, in bf16: losses over steps, and the time of a step. It has not run on a GPU before this."""
+    sizes = (("heads of 64", 64, 12), ("heads of 128", 128, 6))
+    with Trainings(place) as trainings:
+        for name, head, heads in sizes:
+            sets = ("training.dtype=bf16", "training.values=dtype", f"model.channels={64 if place.rehearsal else head * heads}", f"model.heads={1 if place.rehearsal else heads}",
+                    f"model.layers={1 if place.rehearsal else 4}", f"training.sequence_length={16 if place.rehearsal else 1024}", f"training.steps={2 if place.rehearsal else 20}")
+            with lines.trying(f"attention by cuDNN, {name}"):
+                theirs = trainings.run(*sets, "training.attention=cudnn", seconds=25, ok=False)
+                refused = re.search(r"error: .*(training\.attention: cudnn.*)", theirs.output)
+                if refused:
+                    raise Skip(refused[1][:200])
+                lines.check(f"attention by cuDNN ends, {name}", theirs.status == 0, theirs.output[-300:])
+                ours = trainings.run(*sets, "training.attention=own", seconds=25)
+                difference = relative(theirs.losses, ours.losses)
+                lines.figure(f"largest difference of losses from our kernel's, {name}", difference, "relative")
+                lines.check(f"losses of attention by cuDNN, {name}", difference < 1e-2, f"{difference:.1e}")
+                for attention, run in ("cuDNN", theirs), ("our kernel", ours):
+                    milliseconds = statistics.median(line["step_ms"] for line in run.lines if line["kind"] == "step")
+                    lines.figure(f"step, attention by {attention}, {name}", milliseconds, "ms")
+
+
 def further(lines, place):
-    """Launcher, NCCL and the tests of training that ask nothing of a fake, as far as time allows."""
+    """Attention by cuDNN, launcher, NCCL and the tests of training that ask nothing of a fake, as far as time allows."""
+    cudnn(lines, place)
     with lines.trying("one worker a GPU, by NVML"):
         if place.rehearsal:
             raise Skip("there is no NVML")

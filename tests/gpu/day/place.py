@@ -22,8 +22,8 @@ PROSE = " ".join(f"the {adjective} {noun} {verb} over the {other} and then it re
 
 
 def wheels():
-    """The folders of an installed PyTorch with cuBLASLt and NCCL."""
-    return sorted({path.rpartition("/")[0] for folder in sys.path + site.getsitepackages() for name in ("libcublasLt.so.13", "libnccl.so.2")
+    """The folders of an installed PyTorch with cuBLASLt, NCCL and cuDNN."""
+    return sorted({path.rpartition("/")[0] for folder in sys.path + site.getsitepackages() for name in ("libcublasLt.so.13", "libnccl.so.2", "libcudnn.so.9", "libnvrtc.so.13")
                    for path in glob.glob(f"{folder}/nvidia/*/lib/{name}")})
 
 

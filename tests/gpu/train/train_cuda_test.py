@@ -1151,6 +1151,19 @@ class Refused(Cuda):
                 self.assertIn(words, result.output)
                 (broken / library).unlink()
 
+    @needs_fakes
+    def test_attention_by_cudnn_is_refused_where_it_cannot_be_had(self):
+        asked = ("training.attention=cudnn", "training.dtype=bf16", "training.values=dtype")
+        missing = r"training\.attention: cudnn(: this build is without it: build with MUSTER_CUDNN=1| needs cuDNN \(pip: nvidia-cudnn-cu13.*libcudnn\.so\.9)"
+        for sets, device, major, words in ((asked, "cuda", 9, missing), (("training.attention=cudnn",), "cuda", 9, r"reads values of 16 bits, not of f32"),
+                                           (("training.attention=cudnn", "training.dtype=fp16", "training.values=dtype"), "cuda", 7, r"sm_7\d, and cuDNN's attention begins with sm_80"),
+                                           (("training.attention=cudnn",), "cpu", 9, r"training\.attention: cudnn: device cpu has kernels of muster's alone")):
+            with self.subTest(device=device, sets=sets):
+                result = self.train(*sets, device=device, FAKE_CUDA_MAJOR=major)
+                self.assertNotEqual(result.status, 0)
+                self.assertRegex(result.output, words)
+        self.assertEqual(self.learns("training.attention=own", *asked[1:]).losses, self.learns(*asked[1:]).losses)
+
 
 # Calls whose failure is no fault of the run: their objects are lost at the end anyway. cudaGetDevice is called for that too, where
 # the run is over.

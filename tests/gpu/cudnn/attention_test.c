@@ -1,0 +1,88 @@
+/* attention_test.c - which attention cuDNN is asked for, without the library. */
+#include "tests/support/cmocka_all.h"
+
+#include <string.h>
+
+#include "runtime/cuda/cudnn/attention.h"
+#include "runtime/cuda/devices/devices.h"
+
+static const struct attention usual = {.B = 4,
+                                       .T = 1024,
+                                       .heads = 12,
+                                       .kv_heads = 12,
+                                       .head_size = 64,
+                                       .causal = 1,
+                                       .q_row = 2304,
+                                       .k_row = 2304,
+                                       .v_row = 2304};
+
+static void refused(struct attention a, const char *why)
+{
+    struct muster_error err = {0};
+    assert_false(cudnn_attention_fits(&a, &err));
+    if (!strstr(err.text, why))
+        fail_msg("%s", err.text);
+}
+
+static void the_shapes_that_fit(void **state)
+{
+    (void)state;
+    const int32_t numbers[] = {1};
+    struct attention a = usual;
+    assert_true(cudnn_attention_fits(&a, NULL));
+    a.head_size = 128;
+    assert_true(cudnn_attention_fits(&a, NULL));
+    a.head_size = 36;
+    refused(a, "heads of 36: cuDNN takes heads of 64 and 128");
+    a = usual;
+    a.lengths = numbers;
+    refused(a, "sequences with lengths");
+    a = usual;
+    a.positions = numbers;
+    refused(a, "several documents");
+    a = usual;
+    a.window = 256;
+    refused(a, "a window");
+    a = usual;
+    a.cap = 50;
+    refused(a, "a cap of the scores");
+    a = usual;
+    a.k_row = 2308;
+    refused(a, "rows at multiples of 8");
+}
+
+static void the_devices_and_types_that_fit(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    const struct cuda_description *t4 = cuda_description(CUDA_DEVICE_T4),
+                                  *h100 = cuda_description(CUDA_DEVICE_H100);
+    assert_null(cudnn_attention_open(t4, t4->capability, DTYPE_F16, &err));
+    assert_non_null(strstr(err.text, "this GPU is sm_75, and cuDNN's attention begins with sm_80: use own"));
+    assert_null(cudnn_attention_open(h100, h100->capability, DTYPE_F32, &err));
+    assert_non_null(strstr(err.text, "reads values of 16 bits, not of f32: set training.dtype: bf16"));
+}
+
+/* No folder of the loader has the library in this test. */
+static void a_library_that_is_missing_is_named(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    const struct cuda_description *h100 = cuda_description(CUDA_DEVICE_H100);
+    struct attention_by *by = cudnn_attention_open(h100, h100->capability, DTYPE_BF16, &err);
+    if (by) /* installed here */
+        cudnn_attention_close(by);
+    else if (!strstr(err.text, "libcudnn.so.9") &&
+             !strstr(err.text, "this build is without it: build with MUSTER_CUDNN=1"))
+        fail_msg("%s", err.text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_shapes_that_fit),
+        cmocka_unit_test(the_devices_and_types_that_fit),
+        cmocka_unit_test(a_library_that_is_missing_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
