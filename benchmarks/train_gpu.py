@@ -1,12 +1,12 @@
 """A GPT-2 124M optimizer step on one GPU: muster against PyTorch eager and torch.compile, in the same precision.
 
-    python3 benchmarks/train_gpu.py --build BUILD_DIR [--rounds N] [--shape SEQUENCESxPOSITIONS] [--precisions fp32,tf32,bf16]
+    python3 benchmarks/train_gpu.py --build BUILD_DIR [--rounds N] [--shape SEQUENCESxPOSITIONS] [--precisions fp32,tf32,bf16,fp16]
                                     [--peers eager,compile] [--torch-python PYTHON] [--rehearse]
 
 In every round one step of each, one after the other, on the same weights and batches; medians over the rounds, and the losses are
 compared. Also shown: tokens a second, and the share of the time that the step's matrix products would take at the rate of large
-products (8192 x 8192 x 8192, by PyTorch) in that precision. muster computes in fp32 and, by tensor cores, in tf32; PyTorch's
-time in bf16 (autocast) is shown too. Needs the module (MUSTER_CUDA_MODULE, or ./dev build cuda), cuBLASLt on the loader's path or
+products (8192 x 8192 x 8192, by PyTorch) in that precision. In bf16 and fp16 muster's values and weights are of 16 bits; PyTorch has
+autocast to bf16. Needs the module (MUSTER_CUDA_MODULE, or ./dev build cuda), cuBLASLt on the loader's path or
 in .cuda/lib (cmake/cuda_headers.sh .cuda --libraries), and for the peers an interpreter whose PyTorch has CUDA; where there is no GPU
 it ends with a line. --rehearse goes through the same on the fakes, of a small model, whose sizes MUSTER_BENCH_GPT2 has ("layers channels
 heads vocabulary"), and with PyTorch on the CPU: nothing that it prints is a speed."""
@@ -30,7 +30,7 @@ RUN = results.Run("train_gpu")
 HERE = pathlib.Path(__file__).resolve().parent
 MATRICES = LAYERS * 12 * CHANNELS * CHANNELS + VOCAB * CHANNELS
 # Relative, over the rounds of a benchmark; tf32 and bf16 round the factors of products.
-LOSS_BOUND = {"fp32": 1e-4, "tf32": 1e-3, "bf16": 1e-2}
+LOSS_BOUND = {"fp32": 1e-4, "tf32": 1e-3, "bf16": 1e-2, "fp16": 1e-2}
 
 
 def arguments():
@@ -71,20 +71,18 @@ def product_flops(tokens, positions):
 
 
 def measure(options, peers, precision, folder):
-    """The servers after all rounds; muster's two are first, where it has the precision."""
+    """The servers after all rounds; muster's two are first."""
     sequences, positions = options.shape.split("x")
     program, weights = pathlib.Path(options.build).resolve() / "benchmarks" / "train_step", folder / "weights.safetensors"
     ours = [program, "--batch", sequences, "--positions", positions, "--device", "cuda"]
     ours += ["--layers", str(LAYERS), "--channels", str(CHANNELS), "--heads", str(HEADS), "--vocab", str(VOCAB)]
     servers, variables = [], environment()
-    if precision != "bf16":
-        for name, graphs in ("muster", 0), ("muster, graphs", 1):
-            more = ["--matmul", precision, "--graphs", graphs, "--weights", weights]
-            servers.append(Server(name, [*ours, *more], variables))
-    elif not weights.exists():  # for the peers alone
+    if not weights.exists():  # of fp32, for all
         maker = Server("muster", [*ours, "--weights", weights], variables)
         maker.close()
-    for kind in peers:
+    for name, graphs in ("muster", 0), ("muster, graphs", 1):
+        servers.append(Server(name, [*ours, "--matmul", precision, "--graphs", graphs], variables))
+    for kind in peers if precision != "fp16" else ():
         command = [options.torch_python, HERE / "support" / "gpt2_torch.py", weights, sequences, positions, 8, kind, "cpu" if options.rehearse else "cuda", precision]
         servers.append(Server(f"torch {kind}", command, dict(os.environ)))
     for _ in range(options.rounds + 2):  # two to warm up: kernels are loaded, layers recorded, code compiled
@@ -136,8 +134,6 @@ def main():
     peers = peers_of(options)
     with tempfile.TemporaryDirectory() as folder:
         for precision in options.precisions.split(","):
-            if precision == "bf16" and not peers:
-                continue  # it is the peers' alone
             servers = measure(options, peers, precision, pathlib.Path(folder))
             for server in servers:
                 print(f"{server.name}: {server.description}")

@@ -2,7 +2,7 @@
  *
  *     train_step [--batch 4] [--positions 64] [--threads 2] [--layers 12] [--channels 768] [--heads 12]
  *                [--vocab 50257] [--weights PATH] [--device cpu|cuda]
- *                [--matmul fp32|openblas|onednn|tf32|bf16] [--graphs 0|1] [--recompute 0|1]
+ *                [--matmul fp32|openblas|onednn|tf32|bf16|fp16] [--graphs 0|1] [--recompute 0|1]
  *                [--head plain|chunks|padded] [--memory 0|1]
  *
  * Writes its initial parameters to PATH, if there is one, prints a line about the code that it uses, then
@@ -12,6 +12,7 @@
  * that nothing is warmer than in the step. On a GPU products are not measured, PRODUCTS_NS is 0. At end of
  * file it ends. train_cpu.py and train_gpu.py take the medians.
  *
+ * --matmul bf16 or fp16, on a GPU: values and weights are of that type, gradients are summed in fp32.
  * --head, on a GPU: how the products of the head are cut. padded: rows of logits with a multiple of 32
  * elements, in chunks of the device's size, as muster-train has it. chunks: rows of the vocabulary's length.
  * plain: also in chunks of 64 MiB.
@@ -36,8 +37,9 @@ struct settings {
     int batch, positions, threads, layers, channels, heads, vocab, graphs, recompute, memory;
     const char *weights; /* NULL: not written */
     const char *device;  /* "cpu", "cuda" */
-    const char *matmul;  /* "fp32", "tf32"; on CPUs "openblas", "onednn" (fp32 by these alone) and "bf16" */
-    const char *head;    /* "plain", "chunks", "padded" */
+    const char
+        *matmul;      /* "fp32", "tf32", "bf16", "fp16"; on CPUs "openblas", "onednn": fp32 by these alone */
+    const char *head; /* "plain", "chunks", "padded" */
 };
 
 /* One product's arrays: in (N,C), weight (OC,C), out (N,OC) and the three gradients in their places. */
@@ -183,6 +185,15 @@ static const struct device_ops *cut_device(const struct device_ops *real, const 
     return &cut.ops;
 }
 
+/* On a GPU; products of bf16 on a CPU have values of fp32. */
+static enum dtype values_of(const struct settings *s)
+{
+    return on_cpu(s)                    ? DTYPE_F32
+           : !strcmp(s->matmul, "bf16") ? DTYPE_BF16
+           : !strcmp(s->matmul, "fp16") ? DTYPE_F16
+                                        : DTYPE_F32;
+}
+
 static struct trainer *make_trainer(const struct model *model, const struct settings *s,
                                     struct muster_error *err)
 {
@@ -196,10 +207,14 @@ static struct trainer *make_trainer(const struct model *model, const struct sett
                  .micro_batches = 1,
                  .clip = true,
                  .train = true,
+                 .param_dtype = values_of(s),
                  .recompute = {.kind = s->recompute ? RECOMPUTE_ALL : RECOMPUTE_NONE}},
         .device = cut_device(chosen.ops, s->head),
         .tf32 = !strcmp(s->matmul, "tf32"),
-        .products = !strcmp(s->matmul, "bf16")       ? KERNELS_BF16
+        .values = values_of(s),
+        .loss_scale = {.fixed = 1024},
+        .products = !on_cpu(s)                       ? KERNELS_AUTO
+                    : !strcmp(s->matmul, "bf16")     ? KERNELS_BF16
                     : !strcmp(s->matmul, "onednn")   ? KERNELS_ONEDNN
                     : !strcmp(s->matmul, "openblas") ? KERNELS_OPENBLAS
                                                      : KERNELS_AUTO,
@@ -370,11 +385,12 @@ int main(int argc, char **argv)
                          .head = "padded"};
     struct muster_error err = {0};
     if (read_settings(argc, argv, &s)) {
-        fprintf(stderr,
-                "usage: train_step [--batch N] [--positions N] [--threads N] [--layers N] [--channels N] "
-                "[--heads N]"
-                " [--vocab N] [--weights PATH] [--device cpu|cuda] [--matmul fp32|openblas|onednn|tf32|bf16]"
-                " [--graphs 0|1] [--recompute 0|1] [--head plain|chunks|padded] [--memory 0|1] < lines\n");
+        fprintf(
+            stderr,
+            "usage: train_step [--batch N] [--positions N] [--threads N] [--layers N] [--channels N] "
+            "[--heads N]"
+            " [--vocab N] [--weights PATH] [--device cpu|cuda] [--matmul fp32|openblas|onednn|tf32|bf16|fp16]"
+            " [--graphs 0|1] [--recompute 0|1] [--head plain|chunks|padded] [--memory 0|1] < lines\n");
         return 2;
     }
     if (run(&s, &err)) {

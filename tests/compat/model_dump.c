@@ -19,13 +19,14 @@
  * "-" for none: frozen, not decayed; then the dtypes that parameters and gradients move in (f32, bf16, f16)
  * and the loss scale with f16 (0: dynamic); and a line of a pipeline, or nothing: stages of `ranks` ranks
  * each, parts of a stage, schedule. dtype is f32 (the fast kernels), bf16 (the same with products of bf16),
- * f64 (the reference), cuda or tf32 (a GPU's). FOLDER/params: every parameter in the model's order, of the
- * dtype. FOLDER/tokens and FOLDER/targets: (steps, samples, T) i32, of simple_cnn and resnet pictures, f32,
- * and labels; of the models of texts also FOLDER/lengths, (steps, samples) as their targets, and FOLDER/types
- * where tokens have types; with FOLDER/positions, (steps, samples, T) i32, documents lie in rows
- * (model_pack); ranks (threads of this process) and micro-batches share the samples of a step. Written by
- * rank 0: FOLDER/grads (the first step's, same order), FOLDER/losses (f64, one a step), FOLDER/norms (f64),
- * FOLDER/evaluated (f64: the loss of the first step's first micro-batch of rank 0 after the training),
+ * f64 (the reference), v-bf16 or v-f16 (values of 16 bits), cuda or tf32 (a GPU's), cu-bf16 or cu-f16 (its
+ * values of 16 bits), nc-bf16 or nc-f16 (the same over NCCL). FOLDER/params: every parameter in the model's
+ * order, of the dtype. FOLDER/tokens and FOLDER/targets: (steps, samples, T) i32, of simple_cnn and resnet
+ * pictures, f32, and labels; of the models of texts also FOLDER/lengths, (steps, samples) as their targets,
+ * and FOLDER/types where tokens have types; with FOLDER/positions, (steps, samples, T) i32, documents lie in
+ * rows (model_pack); ranks (threads of this process) and micro-batches share the samples of a step. Written
+ * by rank 0: FOLDER/grads (the first step's, same order), FOLDER/losses (f64, one a step), FOLDER/norms
+ * (f64), FOLDER/evaluated (f64: the loss of the first step's first micro-batch of rank 0 after the training),
  * FOLDER/names (a line a parameter: name, elements), FOLDER/trained; of classifiers FOLDER/logits before the
  * training, (samples, classes) of the kernels' dtype, of rank 0's first micro-batch. */
 #include <inttypes.h>
@@ -196,6 +197,8 @@ struct run {
     const struct model *model;
     const struct kernels *kernels;
     const struct device_ops *device; /* NULL: the CPU */
+    const struct comm_ops *comm;     /* NULL: the host's */
+    enum dtype values;               /* of a device */
     char *params, *grads;
     char *input[BATCH_INPUTS], *logits; /* logits NULL: of no classifier */
     double *losses, *norms, evaluated;
@@ -394,6 +397,8 @@ static int rank_body(int rank, int ranks, void *context)
         .threads = 1,
         .kernels = run->device ? NULL : run->kernels,
         .device = run->device,
+        .comm = ranks > 1 ? run->comm : NULL,
+        .values = run->values,
         .tf32 = !strcmp(s->dtype, "tf32"),
         .store = ranks > 1 ? &run->store : NULL,
         .timeout_ns = 60 * NS_PER_S,
@@ -472,11 +477,14 @@ static int read_inputs(const char *folder, struct run *run, struct muster_error 
 static int choose_kernels(struct run *run, struct muster_error *err)
 {
     const char *dtype = run->s.dtype;
-    if (!strcmp(dtype, "cuda") || !strcmp(dtype, "tf32")) {
+    const bool over_nccl = !strncmp(dtype, "nc-", 3), narrow = over_nccl || !strncmp(dtype, "cu-", 3);
+    run->values = narrow ? dtype_named(dtype + 3) : DTYPE_F32;
+    if (narrow || !strcmp(dtype, "cuda") || !strcmp(dtype, "tf32")) {
         struct device_chosen chosen;
         if (device_choose(DEVICE_CUDA, &chosen, err))
             return -1;
         run->device = chosen.ops;
+        run->comm = over_nccl ? chosen.module->comm_nccl : NULL;
         run->kernels = chosen.ops->kernels(NULL);
         return 0;
     }

@@ -123,7 +123,7 @@ def linked(build, entry, folder, planted, before):
         words.insert(at, str(planted))
     subprocess.run(words, cwd=build.folder, check=True, capture_output=True, text=True)
     if "script" in entry:
-        return None, {"MUSTER_BUILD": str(build.folder), "MUSTER_TRAIN_PROGRAM": str(folder / "linked")}
+        return None, {"MUSTER_BUILD": str(build.folder), f"MUSTER_TRAIN_{'MODULE' if 'links' in entry else 'PROGRAM'}": str(folder / "linked")}
     if "links" not in entry:
         return folder / "linked", {"MUSTER_CUDA_MODULE": str(build.folder / "tests/gpu/lib/libmuster_cuda.so")}
     return build.folder / "tests" / entry["program"], {"MUSTER_CUDA_MODULE": str(folder / "linked")}

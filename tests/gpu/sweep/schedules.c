@@ -41,6 +41,12 @@ static const struct variant {
      "nccl",
      1,
      {FOUR, "training.strategy=SHARD_GRAD_OP", "training.dtype=fp16", "training.loss_scale=128"}},
+    {"values", "nccl", 0, {FOUR, "training.dtype=bf16", "training.values=dtype"}},
+    {"scaled",
+     "nccl",
+     NOT_QUICK,
+     {FOUR, "model.architecture=llama", "training.dtype=fp16", "training.initial_scale_power=8",
+      "training.values=dtype"}},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 

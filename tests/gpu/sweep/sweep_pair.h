@@ -12,7 +12,7 @@
 
 #include "proto/base/buffer.h"
 
-enum { SWEEP_RANKS = 2, SWEEP_TEXT = 16384, SWEEP_PATH = 256, SWEEP_SETS = 6 };
+enum { SWEEP_RANKS = 2, SWEEP_TEXT = 16384, SWEEP_PATH = 256, SWEEP_SETS = 8 };
 
 #define SWEEP_REFUSED "was told to fail" /* in a rank's output: the fault was reached */
 

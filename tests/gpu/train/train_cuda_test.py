@@ -30,6 +30,7 @@ from harness.preload import preload  # noqa: E402
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 MUSTER, TRAIN = BUILD / "bin" / "muster", os.environ.get("MUSTER_TRAIN_PROGRAM", BUILD / "bin" / "muster-train")
 FAKES = BUILD / "tests" / "gpu" / "lib"
+MODULE = os.environ.get("MUSTER_TRAIN_MODULE", FAKES / "libmuster_cuda.so")
 ON_GPU = os.environ.get("MUSTER_ON_GPU") == "1"
 SANITIZED = os.environ.get("MUSTER_SANITIZED")
 FULL = "--full" in sys.argv
@@ -88,7 +89,7 @@ class Cuda(unittest.TestCase):
             command += [f"--comm={self.comm}"]
         variables = {**os.environ, "OMP_NUM_THREADS": "1"}
         if not ON_GPU:
-            variables.update({"MUSTER_CUDA_MODULE": str(FAKES / "libmuster_cuda.so"), "LD_LIBRARY_PATH": str(FAKES)})
+            variables.update({"MUSTER_CUDA_MODULE": str(MODULE), "LD_LIBRARY_PATH": str(FAKES)})
         for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
             variables.pop(name, None)
         if self.comm == "nccl":

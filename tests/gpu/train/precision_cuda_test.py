@@ -1,0 +1,76 @@
+"""300 steps with values of 16 bits on the device against float64: at most 1.5 times autocast's distance, with every strategy.
+
+    MUSTER_BUILD=build python3 tests/gpu/train/precision_cuda_test.py [STEPS [DTYPE MODEL STRATEGY]]
+
+GPT-2 and Llama in bf16 and in fp16 with dynamic loss scaling train on the module over the fakes, on 1, 2 and 4 ranks, over NCCL and through the
+host's memory. The distance is that of tests/compat/precision_torch_test.py, which does the same with the CPU's kernels: the mean of the last third of
+the losses' absolute differences from those in float64. Rounding is noise: the median over the ways to train is held to 1.5, and each to 2.5. The
+models are small, for the emulator, and autocast's distance is the median of several sets of weights and batches, the first of which is ours."""
+
+import os
+import pathlib
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "compat"))
+
+import gpt_torch_test as gpt  # noqa: E402
+
+gpt.LAYERS, gpt.CHANNELS, gpt.HEADS, gpt.VOCAB, gpt.POSITIONS, gpt.B, gpt.T = 2, 32, 2, 48, 20, 4, 12
+
+import precision_torch_test as precision  # noqa: E402
+from model_against_torch import Comparison, ours, torch  # noqa: E402
+
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 300
+ONLY = set(sys.argv[2:])  # of these alone
+precision.MIXED_STEPS, precision.LAST = STEPS, STEPS // 3
+FAKES = pathlib.Path(os.environ["MUSTER_BUILD"]).resolve() / "tests" / "gpu" / "lib"
+WAYS = (("cu", 1, "NO_SHARD"), ("nc", 2, "NO_SHARD"), ("nc", 2, "SHARD_OPTIM"), ("cu", 2, "SHARD_GRAD_OP"), ("nc", 4, "FULL_SHARD"), ("nc", 4, "HYBRID_SHARD"))
+SEEDS = range(100, 105)
+
+
+def models():
+    yield "GPT-2", ["gpt2", gpt.LAYERS, gpt.CHANNELS, gpt.HEADS, gpt.VOCAB, gpt.POSITIONS], gpt.initial_parameters, gpt.loss_of, gpt.VOCAB
+    llama = precision.Llama(layers=2, channels=32, heads=4, kv_heads=2, head_size=8, hidden=48, vocab=48, positions=20)
+    yield "Llama", llama.numbers(), llama.initial_parameters, llama.loss_of, llama.vocab
+
+
+def distances(initial_parameters, loss_of, vocabulary):
+    """Parameters, batches and float64's losses of the first seed; autocast's distances of all."""
+    first, found = None, []
+    for seed in SEEDS:
+        generator = torch.Generator().manual_seed(seed)
+        parameters = initial_parameters(generator)
+        tokens, targets = precision.longer(generator, vocabulary)
+        exact = precision.train(precision.Model({name: value.double() for name, value in parameters.items()}, loss_of), tokens, targets)
+        first = first or (parameters, tokens, targets, exact)
+        rounded = precision.train(precision.Model(parameters, loss_of), tokens, targets, lambda: torch.autocast("cpu", dtype=torch.bfloat16))
+        found.append((rounded - exact).abs()[-precision.LAST :].mean().item())
+    return first, found
+
+
+def main():
+    torch.set_num_threads(1)
+    os.environ.update({"MUSTER_CUDA_MODULE": str(FAKES / "libmuster_cuda.so"), "LD_LIBRARY_PATH": str(FAKES), "FAKE_CUDA_DEVICES": "4"})
+    comparison = Comparison()
+    for name, numbers, initial_parameters, loss_of, vocabulary in models():
+        (parameters, tokens, targets, exact), autocast = distances(initial_parameters, loss_of, vocabulary)
+        bar = statistics.median(autocast)
+        print(f"{name}: loss {exact[0]:.4f} -> {exact[-1]:.4f}; autocast's distances " + ", ".join(f"{value:.2e}" for value in autocast), flush=True)
+        for dtype in "bf16", "f16":
+            found = []
+            for comm, ranks, strategy in WAYS:
+                if ONLY and not {name, dtype, strategy} <= ONLY:
+                    continue
+                losses = ours(numbers, parameters, tokens, targets, precision.Steps(STEPS), dtype=f"{comm}-{dtype}", ranks=ranks, strategy=strategy, moves=(dtype, dtype, 0))[0]
+                distance = (torch.tensor(losses, dtype=torch.float64) - exact).abs()[-precision.LAST :].mean().item()
+                found.append(distance / bar)
+                comparison.check(f"{name}, {dtype}, {ranks} ranks, {strategy}, {'NCCL' if comm == 'nc' else 'host'}, times autocast's distance", found[-1], 2.5)
+            if not ONLY:
+                comparison.check(f"{name}, {dtype}, median of all", statistics.median(found), 1.5)
+    return 1 if comparison.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
