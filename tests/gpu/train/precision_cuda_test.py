@@ -23,7 +23,7 @@ import precision_torch_test as precision  # noqa: E402
 from model_against_torch import Comparison, ours, torch  # noqa: E402
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 300
-ONLY = set(sys.argv[2:])  # of these alone
+ONLY = set(sys.argv[2:])  # names to be tried; empty: all
 precision.MIXED_STEPS, precision.LAST = STEPS, STEPS // 3
 FAKES = pathlib.Path(os.environ["MUSTER_BUILD"]).resolve() / "tests" / "gpu" / "lib"
 WAYS = (("cu", 1, "NO_SHARD"), ("nc", 2, "NO_SHARD"), ("nc", 2, "SHARD_OPTIM"), ("cu", 2, "SHARD_GRAD_OP"), ("nc", 4, "FULL_SHARD"), ("nc", 4, "HYBRID_SHARD"))

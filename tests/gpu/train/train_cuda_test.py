@@ -598,7 +598,7 @@ class Memory(Cuda):
         self.comm = "nccl"
         for dtype in self.types.values():
             beyond = self.beyond_the_plan(*self.hybrid, *self.four, "training.global_batch=16", *dtype, ranks=4) - WORKSPACE - BOUNCES
-            self.assertEqual(beyond, NCCL_STAGE + 3 * NCCL_BARRIER)  # of all ranks, of shards, of replicas
+            self.assertEqual(beyond, NCCL_STAGE + 3 * NCCL_BARRIER)  # all ranks, shards, replicas
 
     def plan(self, device, *sets, **environment):
         """The plan as JSON, or the error, on a machine without a driver."""
