@@ -15,12 +15,13 @@ import gpu_static  # noqa: E402
 # Kernels that compute or move in double on purpose: conversions, sums of few values, statistics.
 DOUBLE = re.compile(r"cast_kernel<.*(double|int|unsignedchar)|batch_norm_|clip_factor|compress_|cross_entropy|loss_sum|norm_(partial|total)|power_|rotary_kernel|topk_|correct_sum|squared_error")
 # Kernels without a load of 16 bytes: of few values (scalars, statistics, sums of blocks, a thread's whole share), of columns, of places that
-# are no run of memory, and of rows that lie unaligned, for which there is an aligned kernel.
+# are no run of memory, of rows that lie unaligned, for which there is an aligned kernel, of a token's few rows (past_), and of codes that
+# begin at multiples of 4 or 8 bytes (stored_open).
 NARROW = re.compile("|".join((
     "clip_factor|(bias|weight|rms_norm|norm)_total|loss_sum|correct_sum|row_dots|compress_(begin|figures)|power_orthonormal",
     "(bias|weight|rms_norm)_partial|position_gradient|mean_(for|back)ward",
     "conv2d_|(avg|max)_pool2d_|batch_norm_(forward|backward|change|fixed)_|rows_add|rotary_rest|dropout|compress_unpack|power_(decode|left|right)",
-    "topk_", "cross_entropy_kernel<.*,false>")))
+    "topk_", "cross_entropy_kernel<.*,false>", "past_(keep|attend)", "stored_open")))
 # Rows or tiles that a block needs again after they may have left its share of the cache.
 MOVED = {"cross_entropy": 1.55, "embedding_forward": 1.3, "attention_forward": 1.3, "attention_backward": 1.5}
 

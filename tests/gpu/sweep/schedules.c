@@ -2,7 +2,7 @@
  * plans of four layers, so that operations wait for several others, under many shuffled schedules of the fake
  * runtime, and with all work as early and as late as events allow.
  *
- *   gpu_schedules [--graphs] [VARIANT:N ...]   so many shuffled ones of a row of `variants`; without any: of
+ *   gpu_schedules [--graphs] [VARIANT:N ...]   so many shuffles of a row of `variants`; without any: of
  *                                              each row the number there
  *
  * The fake's threads are real ones, so that "early" is another schedule each time; a seed chooses which
