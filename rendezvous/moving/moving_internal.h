@@ -22,7 +22,7 @@
 #include "rendezvous/wire/wire.h"
 #include "rendezvous/zmq/zmq_socket.h"
 
-enum { MOVING_PEERS = 2 * RECORD_VOTERS + MEMBERSHIP_ENDPOINTS };
+enum { MOVING_PEERS = 3 * RECORD_VOTERS + MEMBERSHIP_ENDPOINTS };
 
 /* A connection to another agent's door. */
 struct moving_peer {

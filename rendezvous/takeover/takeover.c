@@ -202,12 +202,46 @@ static bool is_own(const struct takeover *t, const struct world_record *record)
            ballot_compare(record->ballot, t->ballot) == 0;
 }
 
+static int find_past(const struct takeover *t, struct agent_incarnation agent)
+{
+    for (int i = 0; i < t->past_count; i++)
+        if (agent_incarnation_equal(t->past[i].incarnation, agent))
+            return i;
+    return -1;
+}
+
+/* Of more voters than there is room for, those of the older records are forgotten. */
+static void keep_past(struct takeover_work *w, const struct world_record *next)
+{
+    struct takeover *t = w->t;
+    t->past_until = instant_add(w->now, TAKEOVER_PAST_MS * NS_PER_MS);
+    for (int i = 0; i < t->known.voter_count; i++) {
+        const struct voter *voter = &t->known.voters[i];
+        if (takeover_is_self(t, voter) || record_find_voter(next, voter->incarnation) >= 0 ||
+            find_past(t, voter->incarnation) >= 0)
+            continue;
+        const int kept = t->past_count < RECORD_VOTERS ? t->past_count++ : RECORD_VOTERS - 1;
+        memmove(&t->past[1], &t->past[0], (size_t)kept * sizeof t->past[0]);
+        t->past[0] = *voter;
+    }
+}
+
+/* Past voters that are none of the newest record: they may know a newer record, or none of the agents that
+ * this agent knows. Without an endpoint the two parts of a job would not meet. NULL: it is none, or the time
+ * is over. */
+static const struct voter *past_voter(const struct takeover *t, int place, struct instant now)
+{
+    const bool due = place < t->past_count && !instant_reached(now, t->past_until);
+    return due && record_find_voter(&t->known, t->past[place].incarnation) < 0 ? &t->past[place] : NULL;
+}
+
 /* The newest record changes in this function only. With it end the promises, the votes and the candidacy of
  * the round that is decided now. */
 static void learn(struct takeover_work *w, const struct world_record *record, enum takeover_reason reason)
 {
     struct takeover *t = w->t;
     const bool own = is_own(t, record);
+    keep_past(w, record);
     t->known = *record;
     t->promised = record->ballot;
     t->has_accepted = false;
@@ -422,6 +456,9 @@ static void tick_seek(struct takeover_work *w)
     for (int i = 0; i < t->known.voter_count; i++)
         if (!takeover_is_self(t, &t->known.voters[i]))
             takeover_act(w, TAKEOVER_ASK, &t->known.voters[i]);
+    for (int i = 0; i < RECORD_VOTERS; i++)
+        if (past_voter(t, i, w->now))
+            takeover_act(w, TAKEOVER_ASK, &t->past[i]);
 }
 
 static void tick_stand(struct takeover_work *w)
@@ -460,6 +497,9 @@ static void tick_serve(struct takeover_work *w)
     for (int i = 0; i < t->known.voter_count; i++)
         if (!takeover_is_self(t, &t->known.voters[i]) && is_to_be_told(t, i, w->now))
             tell(w, &t->known.voters[i]);
+    for (int i = 0; i < RECORD_VOTERS; i++)
+        if (past_voter(t, i, w->now))
+            tell(w, &t->past[i]);
 }
 
 void takeover_tick(struct takeover *t, struct instant now, struct takeover_actions *out)

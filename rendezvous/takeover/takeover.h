@@ -111,6 +111,8 @@ enum {
     TAKEOVER_DOUBT_MS = 1500, /* silence after which a voter promises to another candidate */
     TAKEOVER_ASK_MS = 250,
     TAKEOVER_PATIENCE_MS = 3000, /* with voters that do not answer */
+    TAKEOVER_PAST_MS = 60000, /* voters of earlier records are kept informed; their addresses may be another
+                                 job's afterwards */
 };
 
 /* Records and agents are not owned: they are valid until the next step. */
@@ -132,9 +134,9 @@ struct takeover_action {
     enum takeover_reason reason;
 };
 
-/* A step sends at most one message to each voter and one to the sender, asks as many, and changes its state
- * twice. */
-enum { TAKEOVER_ACTIONS_LIMIT = 2 * RECORD_VOTERS + 6 };
+/* A step sends at most one message to each voter and one to the sender, asks as many, tells or asks the
+ * voters before them, and changes its state twice. */
+enum { TAKEOVER_ACTIONS_LIMIT = 3 * RECORD_VOTERS + 6 };
 
 struct takeover_actions {
     int count;
@@ -147,6 +149,10 @@ struct takeover {
     enum takeover_state state;
     enum takeover_reason reason; /* for the last change */
     struct world_record known;
+    struct voter past[RECORD_VOTERS]; /* voters of the records before, the latest first: until past_until they
+                                         are asked for the server, or told of it */
+    int past_count;
+    struct instant past_until;
     bool works; /* own workers, of whatever round, have not ended */
     /* as a voter of `known` */
     struct ballot promised, accepted_at;
