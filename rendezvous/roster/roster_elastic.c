@@ -143,11 +143,13 @@ static int list_candidates(struct roster *roster)
     return count < roster->max_nodes ? count : roster->max_nodes;
 }
 
-/* A server that was elected keeps its rank in a world of the same size: no workers change their places. */
-static bool keeps_rank(const struct roster *roster, int slot, int nodes)
+/* Rank 0. A server that was elected keeps its rank in a world of the same size, so that no workers change
+ * their places. */
+static int server_rank(const struct roster *roster, int slot, int nodes)
 {
-    return was_in_last_world(roster, &roster->members[slot]) &&
-           nodes == (roster->world_seen ? roster->world_nodes : roster->before_nodes);
+    const bool same_size = nodes == (roster->world_seen ? roster->world_nodes : roster->before_nodes);
+    return same_size && was_in_last_world(roster, &roster->members[slot]) ? roster->members[slot].group_rank
+                                                                          : 0;
 }
 
 /* Assign requested ranks first, then ranks of the previous round; assigned slots become -1 in chosen[]. */
@@ -157,8 +159,8 @@ int roster_elastic_choose(struct roster *roster)
     int nodes = list_candidates(roster), *chosen = roster->scratch;
     for (int rank = 0; rank < nodes; rank++)
         roster->by_rank[rank] = NONE;
-    if (nodes && roster->members[chosen[0]].local && !keeps_rank(roster, chosen[0], nodes) &&
-        take_rank(roster, 0, nodes, chosen[0]))
+    if (nodes && roster->members[chosen[0]].local &&
+        take_rank(roster, server_rank(roster, chosen[0], nodes), nodes, chosen[0]))
         chosen[0] = NONE;
     for (int i = 0; i < nodes; i++)
         if (chosen[i] != NONE && take_rank(roster, roster->members[chosen[i]].wanted_rank, nodes, chosen[i]))
