@@ -134,8 +134,8 @@ struct takeover_action {
     enum takeover_reason reason;
 };
 
-/* A step sends at most one message to each voter and one to the sender, asks as many, tells or asks the
- * voters before them, and changes its state twice. */
+/* A step has at most: one message to the sender; one message to each voter, a JOIN there, and one of these
+ * to each past voter; two changes of its state. */
 enum { TAKEOVER_ACTIONS_LIMIT = 3 * RECORD_VOTERS + 6 };
 
 struct takeover_actions {
@@ -149,8 +149,8 @@ struct takeover {
     enum takeover_state state;
     enum takeover_reason reason; /* for the last change */
     struct world_record known;
-    struct voter past[RECORD_VOTERS]; /* voters of the records before, the latest first: until past_until they
-                                         are asked for the server, or told of it */
+    struct voter past[RECORD_VOTERS]; /* voters of the records before, the latest first: until past_until this
+                                         agent looks for the server at them, or shows itself to them */
     int past_count;
     struct instant past_until;
     bool works; /* own workers, of whatever round, have not ended */
