@@ -13,35 +13,54 @@ size_t CPU(layernorm_backward_work)(int N, int C)
     return (size_t)stripe_blocks(N) * 2 * (size_t)C * sizeof(float);
 }
 
-void CPU(layernorm_forward)(void *out_, void *mean_, void *rstd_, const void *in_, const void *weight_,
-                            const void *bias_, int N, int C, double epsilon, void *stream)
+static void forward_row(float *restrict y, float *mean, float *rstd, const float *restrict x,
+                        const float *restrict weight, const float *restrict bias, int C, float small)
+{
+    float sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int c = 0; c < C; c++)
+        sum += x[c];
+    float m = sum / (float)C;
+#pragma omp simd reduction(+ : squares)
+    for (int c = 0; c < C; c++)
+        squares += (x[c] - m) * (x[c] - m);
+    float r = 1.0f / sqrtf(squares / (float)C + small);
+    if (bias) {
+        for (int c = 0; c < C; c++)
+            y[c] = (x[c] - m) * r * weight[c] + bias[c];
+    } else {
+        for (int c = 0; c < C; c++)
+            y[c] = (x[c] - m) * r * weight[c];
+    }
+    *mean = m;
+    *rstd = r;
+}
+
+void CPU(layernorm_forward)(void *out_, void *mean_, void *rstd_, const void *in_, const void *weight,
+                            const void *bias, int N, int C, double epsilon, void *stream)
 {
     float *out = out_, *mean = mean_, *rstd = rstd_;
-    const float *in = in_, *restrict weight = weight_, *restrict bias = bias_;
-    const float small = (float)epsilon;
+    const float *in = in_;
+    (void)stream;
+    CPU_PARALLEL_FOR((int64_t)N * C >= CPU_PARALLEL_MIN)
+    for (int n = 0; n < N; n++)
+        forward_row(out + (size_t)n * C, mean + n, rstd + n, in + (size_t)n * C, weight, bias, C,
+                    (float)epsilon);
+}
+
+void CPU(add_layernorm_forward)(void *out_, void *sum_, void *mean_, void *rstd_, const void *a_,
+                                const void *b_, const void *weight, const void *bias, int N, int C,
+                                double epsilon, void *stream)
+{
+    float *out = out_, *sum = sum_, *mean = mean_, *rstd = rstd_;
+    const float *a = a_, *b = b_;
     (void)stream;
     CPU_PARALLEL_FOR((int64_t)N * C >= CPU_PARALLEL_MIN)
     for (int n = 0; n < N; n++) {
-        const float *restrict x = in + (size_t)n * C;
-        float *restrict y = out + (size_t)n * C;
-        float sum = 0, squares = 0;
-#pragma omp simd reduction(+ : sum)
+        const size_t row = (size_t)n * C;
         for (int c = 0; c < C; c++)
-            sum += x[c];
-        float m = sum / (float)C;
-#pragma omp simd reduction(+ : squares)
-        for (int c = 0; c < C; c++)
-            squares += (x[c] - m) * (x[c] - m);
-        float r = 1.0f / sqrtf(squares / (float)C + small);
-        if (bias) {
-            for (int c = 0; c < C; c++)
-                y[c] = (x[c] - m) * r * weight[c] + bias[c];
-        } else {
-            for (int c = 0; c < C; c++)
-                y[c] = (x[c] - m) * r * weight[c];
-        }
-        mean[n] = m;
-        rstd[n] = r;
+            sum[row + c] = a[row + c] + b[row + c];
+        forward_row(out + row, mean + n, rstd + n, sum + row, weight, bias, C, (float)epsilon);
     }
 }
 

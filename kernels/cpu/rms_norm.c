@@ -11,25 +11,44 @@ size_t CPU(rms_norm_backward_work)(int N, int C)
     return (size_t)stripe_blocks(N) * (size_t)C * sizeof(float);
 }
 
-void CPU(rms_norm_forward)(void *out_, void *rstd_, const void *in_, const void *weight_, int N, int C,
+/* rstd of the row. */
+static float forward_row(float *restrict y, const float *restrict x, const float *restrict weight, int C,
+                         float small, float more)
+{
+    float squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int c = 0; c < C; c++)
+        squares += x[c] * x[c];
+    float r = 1.0f / sqrtf(squares / (float)C + small);
+    for (int c = 0; c < C; c++)
+        y[c] = x[c] * r * (weight[c] + more);
+    return r;
+}
+
+void CPU(rms_norm_forward)(void *out_, void *rstd_, const void *in_, const void *weight, int N, int C,
                            double epsilon, double offset, void *stream)
 {
     float *out = out_, *rstd = rstd_;
-    const float *in = in_, *restrict weight = weight_;
-    const float small = (float)epsilon, more = (float)offset;
+    const float *in = in_;
+    (void)stream;
+    CPU_PARALLEL_FOR((int64_t)N * C >= CPU_PARALLEL_MIN)
+    for (int n = 0; n < N; n++)
+        rstd[n] =
+            forward_row(out + (size_t)n * C, in + (size_t)n * C, weight, C, (float)epsilon, (float)offset);
+}
+
+void CPU(add_rms_norm_forward)(void *out_, void *sum_, void *rstd_, const void *a_, const void *b_,
+                               const void *weight, int N, int C, double epsilon, double offset, void *stream)
+{
+    float *out = out_, *sum = sum_, *rstd = rstd_;
+    const float *a = a_, *b = b_;
     (void)stream;
     CPU_PARALLEL_FOR((int64_t)N * C >= CPU_PARALLEL_MIN)
     for (int n = 0; n < N; n++) {
-        const float *restrict x = in + (size_t)n * C;
-        float *restrict y = out + (size_t)n * C;
-        float squares = 0;
-#pragma omp simd reduction(+ : squares)
+        const size_t row = (size_t)n * C;
         for (int c = 0; c < C; c++)
-            squares += x[c] * x[c];
-        float r = 1.0f / sqrtf(squares / (float)C + small);
-        for (int c = 0; c < C; c++)
-            y[c] = x[c] * r * (weight[c] + more);
-        rstd[n] = r;
+            sum[row + c] = a[row + c] + b[row + c];
+        rstd[n] = forward_row(out + row, sum + row, weight, C, (float)epsilon, (float)offset);
     }
 }
 

@@ -10,15 +10,19 @@
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/values.cuh"
 
-template <typename V, int K>
-static __global__ void __launch_bounds__(CUDA_BLOCK, ROW_BLOCKS(K))
-    layernorm_kernel(V *out, float *mean, float *rstd, const V *in, const V *weight, const V *bias, int64_t N,
-                     int C, float epsilon, bool aligned)
+/* Of in, or of in + other, which goes to `added`. */
+template <typename V, int K, bool adds>
+static __global__ void __launch_bounds__(CUDA_BLOCK, ROW_BLOCKS(adds ? 2 * K : K))
+    layernorm_kernel(V *out, float *mean, float *rstd, const V *in, const V *other, V *added, const V *weight,
+                     const V *bias, int64_t N, int C, float epsilon, bool aligned)
 {
     for (int64_t n = warp_first(); n < N; n += warp_stride()) {
         struct row_values<V, K> row;
         float sum = 0, squares = 0, x[value_vector<V>::COUNT];
-        row.load(in + n * C, C, aligned);
+        if (adds)
+            row.load_sum(added + n * C, in + n * C, other + n * C, C, aligned);
+        else
+            row.load(in + n * C, C, aligned);
         row_each<V, K>(C, [&](int k, int c, int count) {
             row.take(x, k, c);
             CUDA_EACH (j, 0, value_vector<V>::COUNT)
@@ -121,21 +125,43 @@ static __global__ void weight_total_kernel(float *dweight, float *dbias, const f
 }
 
 template <typename V>
+static int forward(const char *operation, void *out, void *added, void *mean, void *rstd, const void *in,
+                   const void *other, const void *weight, const void *bias, int N, int C, double epsilon,
+                   void *stream, struct muster_error *err)
+{
+    struct cuda_grid grid = cuda_grid_warp_rows(N);
+    CUDA_CHECK_SIZE(operation, N, err);
+    CUDA_CHECK_SIZE(operation, C, err);
+    if (N == 0)
+        return 0;
+    const bool aligned = C % value_vector<V>::COUNT == 0 && values_aligned(out, in, weight, bias) &&
+                         values_aligned(added, other);
+    const bool few = row_is_short<V>(C);
+    const auto kernel =
+        other ? (few ? layernorm_kernel<V, ROW_FEW, true> : layernorm_kernel<V, ROW_MANY / 2, true>)
+              : (few ? layernorm_kernel<V, ROW_FEW, false> : layernorm_kernel<V, ROW_MANY - 2, false>);
+    CUDA_LAUNCH(operation, err, kernel, grid.blocks, grid.threads, 0, stream, (V *)out, (float *)mean,
+                (float *)rstd, (const V *)in, (const V *)other, (V *)added, (const V *)weight,
+                (const V *)bias, N, C, (float)epsilon, aligned);
+    return 0;
+}
+
+template <typename V>
 static int layernorm_forward_of(void *out, void *mean, void *rstd, const void *in, const void *weight,
                                 const void *bias, int N, int C, double epsilon, void *stream,
                                 struct muster_error *err)
 {
-    struct cuda_grid grid = cuda_grid_warp_rows(N);
-    CUDA_CHECK_SIZE("layernorm_forward", N, err);
-    CUDA_CHECK_SIZE("layernorm_forward", C, err);
-    if (N == 0)
-        return 0;
-    const bool aligned = C % value_vector<V>::COUNT == 0 && values_aligned(out, in, weight, bias);
-    const auto kernel = row_is_short<V>(C) ? layernorm_kernel<V, ROW_FEW> : layernorm_kernel<V, ROW_MANY - 2>;
-    CUDA_LAUNCH("layernorm_forward", err, kernel, grid.blocks, grid.threads, 0, stream, (V *)out,
-                (float *)mean, (float *)rstd, (const V *)in, (const V *)weight, (const V *)bias, N, C,
-                (float)epsilon, aligned);
-    return 0;
+    return forward<V>("layernorm_forward", out, nullptr, mean, rstd, in, nullptr, weight, bias, N, C, epsilon,
+                      stream, err);
+}
+
+template <typename V>
+static int add_layernorm_forward_of(void *out, void *sum, void *mean, void *rstd, const void *a,
+                                    const void *b, const void *weight, const void *bias, int N, int C,
+                                    double epsilon, void *stream, struct muster_error *err)
+{
+    return forward<V>("add_layernorm_forward", out, sum, mean, rstd, a, b, weight, bias, N, C, epsilon,
+                      stream, err);
 }
 
 extern "C" size_t cuda_layernorm_backward_work(int N, int C)
@@ -184,8 +210,10 @@ static int layernorm_backward_of(void *din, void *dweight, void *dbias, const vo
                            (const float *)mean, (const float *)rstd, N, C, beta, (float *)work, queue, err);
 }
 
-#define TYPED_layernorm_forward  ~,
-#define TYPED_layernorm_backward ~,
+#define TYPED_layernorm_forward     ~,
+#define TYPED_add_layernorm_forward ~,
+#define TYPED_layernorm_backward    ~,
 #include "kernels/cuda/typed.inc"
 #undef TYPED_layernorm_forward
+#undef TYPED_add_layernorm_forward
 #undef TYPED_layernorm_backward

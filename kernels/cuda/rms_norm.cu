@@ -7,15 +7,19 @@
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/values.cuh"
 
-template <typename V, int K>
-static __global__ void __launch_bounds__(CUDA_BLOCK, ROW_BLOCKS(K))
-    rms_norm_kernel(V *out, float *rstd, const V *in, const V *weight, int64_t N, int C, float epsilon,
-                    float offset, bool aligned)
+/* Of in, or of in + other, which goes to `added`. */
+template <typename V, int K, bool adds>
+static __global__ void __launch_bounds__(CUDA_BLOCK, ROW_BLOCKS(adds ? 2 * K : K))
+    rms_norm_kernel(V *out, float *rstd, const V *in, const V *other, V *added, const V *weight, int64_t N,
+                    int C, float epsilon, float offset, bool aligned)
 {
     for (int64_t n = warp_first(); n < N; n += warp_stride()) {
         struct row_values<V, K> row;
         float squares = 0, x[value_vector<V>::COUNT];
-        row.load(in + n * C, C, aligned);
+        if (adds)
+            row.load_sum(added + n * C, in + n * C, other + n * C, C, aligned);
+        else
+            row.load(in + n * C, C, aligned);
         row_each<V, K>(C, [&](int k, int c, int) {
             row.take(x, k, c); /* 0 beyond the row */
             CUDA_EACH (j, 0, value_vector<V>::COUNT)
@@ -94,20 +98,41 @@ static __global__ void rms_norm_total_kernel(float *dweight, const float *work, 
 }
 
 template <typename V>
+static int forward(const char *operation, void *out, void *added, void *rstd, const void *in,
+                   const void *other, const void *weight, int N, int C, double epsilon, double offset,
+                   void *stream, struct muster_error *err)
+{
+    struct cuda_grid grid = cuda_grid_warp_rows(N);
+    CUDA_CHECK_SIZE(operation, N, err);
+    CUDA_CHECK_SIZE(operation, C, err);
+    if (N == 0)
+        return 0;
+    const bool aligned = C % value_vector<V>::COUNT == 0 && values_aligned(out, in, weight, added, other);
+    const bool few = row_is_short<V>(C);
+    const auto kernel =
+        other ? (few ? rms_norm_kernel<V, ROW_FEW, true> : rms_norm_kernel<V, ROW_MANY / 2, true>)
+              : (few ? rms_norm_kernel<V, ROW_FEW, false> : rms_norm_kernel<V, ROW_MANY, false>);
+    CUDA_LAUNCH(operation, err, kernel, grid.blocks, grid.threads, 0, stream, (V *)out, (float *)rstd,
+                (const V *)in, (const V *)other, (V *)added, (const V *)weight, N, C, (float)epsilon,
+                (float)offset, aligned);
+    return 0;
+}
+
+template <typename V>
 static int rms_norm_forward_of(void *out, void *rstd, const void *in, const void *weight, int N, int C,
                                double epsilon, double offset, void *stream, struct muster_error *err)
 {
-    struct cuda_grid grid = cuda_grid_warp_rows(N);
-    CUDA_CHECK_SIZE("rms_norm_forward", N, err);
-    CUDA_CHECK_SIZE("rms_norm_forward", C, err);
-    if (N == 0)
-        return 0;
-    const bool aligned = C % value_vector<V>::COUNT == 0 && values_aligned(out, in, weight);
-    const auto kernel = row_is_short<V>(C) ? rms_norm_kernel<V, ROW_FEW> : rms_norm_kernel<V, ROW_MANY>;
-    CUDA_LAUNCH("rms_norm_forward", err, kernel, grid.blocks, grid.threads, 0, stream, (V *)out,
-                (float *)rstd, (const V *)in, (const V *)weight, N, C, (float)epsilon, (float)offset,
-                aligned);
-    return 0;
+    return forward<V>("rms_norm_forward", out, nullptr, rstd, in, nullptr, weight, N, C, epsilon, offset,
+                      stream, err);
+}
+
+template <typename V>
+static int add_rms_norm_forward_of(void *out, void *sum, void *rstd, const void *a, const void *b,
+                                   const void *weight, int N, int C, double epsilon, double offset,
+                                   void *stream, struct muster_error *err)
+{
+    return forward<V>("add_rms_norm_forward", out, sum, rstd, a, b, weight, N, C, epsilon, offset, stream,
+                      err);
 }
 
 extern "C" size_t cuda_rms_norm_backward_work(int N, int C)
@@ -155,8 +180,10 @@ static int rms_norm_backward_of(void *din, void *dweight, const void *dout, cons
                            (float *)work, queue, err);
 }
 
-#define TYPED_rms_norm_forward  ~,
-#define TYPED_rms_norm_backward ~,
+#define TYPED_rms_norm_forward     ~,
+#define TYPED_add_rms_norm_forward ~,
+#define TYPED_rms_norm_backward    ~,
 #include "kernels/cuda/typed.inc"
 #undef TYPED_rms_norm_forward
+#undef TYPED_add_rms_norm_forward
 #undef TYPED_rms_norm_backward

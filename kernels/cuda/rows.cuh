@@ -50,6 +50,8 @@ template <typename V, int K> struct row_values {
             }
         }
     }
+    /* The same of the sum of two rows, which goes to `to`, one of them or another. */
+    __device__ inline void load_sum(V *to, const V *a, const V *b, int columns, bool all_aligned);
     /* The values from column c on: vector k of the lane where k is not -1. */
     __device__ inline void take(float *to, int k, int c) const
     {
@@ -74,6 +76,30 @@ template <typename V, int K, typename F> static __device__ inline void row_each(
             f(k, first + k * step, values_left<V>(C, first + k * step));
     for (int c = first + K * step; c < C; c += step)
         f(-1, c, values_left<V>(C, c));
+}
+
+/* A value is read again, if at all, by the thread that wrote it. */
+template <typename V, int K>
+__device__ inline void row_values<V, K>::load_sum(V *to, const V *a, const V *b, int columns,
+                                                  bool all_aligned)
+{
+    row = to;
+    C = columns;
+    aligned = all_aligned;
+    row_each<V, K>(C, [&](int k, int c, int count) {
+        float x[value_vector<V>::COUNT], y[value_vector<V>::COUNT];
+        values_load(x, a + c, count, aligned);
+        values_load(y, b + c, count, aligned);
+        CUDA_EACH (j, 0, value_vector<V>::COUNT)
+            x[j] += y[j];
+        values_store(to + c, x, count, aligned);
+        if (k < 0)
+            return;
+        value_vector<V> sums; /* 0 beyond the row */
+        CUDA_EACH (j, 0, value_vector<V>::COUNT)
+            sums.of[j] = value_of<V>(x[j]);
+        row_again(&kept[k], sums);
+    });
 }
 
 #endif

@@ -32,6 +32,14 @@ void REF(layernorm_forward)(void *out_, void *mean_, void *rstd_, const void *in
     }
 }
 
+void REF(add_layernorm_forward)(void *out, void *sum, void *mean, void *rstd, const void *a, const void *b,
+                                const void *weight, const void *bias, int N, int C, double epsilon,
+                                void *stream)
+{
+    REF(add)(sum, a, b, (int64_t)N * C, stream);
+    REF(layernorm_forward)(out, mean, rstd, sum, weight, bias, N, C, epsilon, stream);
+}
+
 /* Column sums in double, one column at a time: the reference needs no work memory. */
 static void weight_gradient(GRADIENT *dweight, GRADIENT *dbias, const VALUE *dout, const VALUE *in,
                             const STATISTIC *mean, const STATISTIC *rstd, int N, int C, int beta)

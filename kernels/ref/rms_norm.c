@@ -27,6 +27,13 @@ void REF(rms_norm_forward)(void *out_, void *rstd_, const void *in_, const void 
     }
 }
 
+void REF(add_rms_norm_forward)(void *out, void *sum, void *rstd, const void *a, const void *b,
+                               const void *weight, int N, int C, double epsilon, double offset, void *stream)
+{
+    REF(add)(sum, a, b, (int64_t)N * C, stream);
+    REF(rms_norm_forward)(out, rstd, sum, weight, N, C, epsilon, offset, stream);
+}
+
 static void input_gradient(VALUE *din, const VALUE *dout, const VALUE *in, double rstd, const WEIGHT *weight,
                            double offset, int C, int beta)
 {

@@ -52,9 +52,14 @@ const struct operation operation_linear = {
 
 static void layer_norm_forward(const struct operation_call *c)
 {
-    c->context->kernels->layernorm_forward(c->out, c->statistics[0], c->statistics[1], c->in[0], c->weight[0],
-                                           c->weight[1], c->rows, c->width, c->settings->epsilon,
-                                           c->context->stream);
+    const struct kernels *k = c->context->kernels;
+    if (c->addend[0])
+        k->add_layernorm_forward(c->out, (void *)(uintptr_t)c->in[0], c->statistics[0], c->statistics[1],
+                                 c->addend[0], c->addend[1], c->weight[0], c->weight[1], c->rows, c->width,
+                                 c->settings->epsilon, c->context->stream);
+    else
+        k->layernorm_forward(c->out, c->statistics[0], c->statistics[1], c->in[0], c->weight[0], c->weight[1],
+                             c->rows, c->width, c->settings->epsilon, c->context->stream);
 }
 
 static void layer_norm_backward(const struct operation_call *c)
@@ -91,10 +96,15 @@ static int norm_parts(const struct operation_call *c)
 
 static void rms_norm_forward(const struct operation_call *c)
 {
-    const int parts = norm_parts(c);
-    c->context->kernels->rms_norm_forward(c->out, c->statistics[0], c->in[0], c->weight[0], c->rows * parts,
-                                          c->width / parts, c->settings->epsilon, c->settings->offset,
-                                          c->context->stream);
+    const struct kernels *k = c->context->kernels;
+    const int parts = norm_parts(c), N = c->rows * parts, C = c->width / parts;
+    if (c->addend[0])
+        k->add_rms_norm_forward(c->out, (void *)(uintptr_t)c->in[0], c->statistics[0], c->addend[0],
+                                c->addend[1], c->weight[0], N, C, c->settings->epsilon, c->settings->offset,
+                                c->context->stream);
+    else
+        k->rms_norm_forward(c->out, c->statistics[0], c->in[0], c->weight[0], N, C, c->settings->epsilon,
+                            c->settings->offset, c->context->stream);
 }
 
 static void rms_norm_backward(const struct operation_call *c)

@@ -61,6 +61,8 @@ struct operation_call {
     void *dweight[OPERATION_PARAMS];
     int weight_add[OPERATION_PARAMS];
     void *work;
+    /* Used by a norm's forward. in[0] is to be formed too, as their sum. NULL: it is there. */
+    const void *addend[2];
     /* Used by a product's backward. in[0] is the result of an activation of that kind; before is the
      * activation's input, and din[0] gets the gradient of before. NULL: din[0] gets the gradient of in[0]. */
     const void *before;

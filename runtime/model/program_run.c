@@ -230,6 +230,36 @@ static bool forward_pair(const struct program *p, const struct program_layout *l
     return true;
 }
 
+/* Runs an addition and the norm of its sum as one call, which reads the sum while it is there; false: they
+ * need two calls. As above, the norm's result is formed a step earlier: it may lie where all of an addend
+ * does, or where none of it does, as its statistics have to.
+ *
+ * A layer's last sum is normalised by the next layer, in a call of its own. The plan knows layers' results
+ * alone: for one call over the border it would have to hand both addends on, and keep both until then. */
+static bool forward_normalised(const struct program *p, const struct program_layout *layout,
+                               const struct program_offsets *offsets, int s, const struct layer_context *x)
+{
+    const struct program_step *add = &p->steps[s], *norm = add + 1;
+    if (x->capture || s + 1 >= p->step_count || add->op != &operation_add ||
+        (norm->op != &operation_layer_norm && norm->op != &operation_rms_norm) || norm->in[0] != add->out ||
+        (x->mode == LAYER_RECOMPUTE && !norm->needed))
+        return false;
+    const struct operation_call a = call_values(p, layout, offsets, add, x);
+    struct operation_call n = call_values(p, layout, offsets, norm, x);
+    const int64_t bytes = (int64_t)dtype_size(x->kernels->value) * a.rows * a.width;
+    for (int i = 0; i < 2; i++) {
+        if (n.out != a.in[i] && ranges_meet(n.out, bytes, a.in[i], bytes))
+            return false;
+        for (int j = 0; j < norm->statistic_count; j++)
+            if (ranges_meet(n.statistics[j], value_bytes(p, norm->statistics[j], x->shape, x->kernels),
+                            a.in[i], bytes))
+                return false;
+    }
+    n.addend[0] = a.in[0], n.addend[1] = a.in[1];
+    norm->op->forward(&n);
+    return true;
+}
+
 static void program_forward(const void *config, const struct layer_context *x)
 {
     const struct program *p = config;
@@ -240,7 +270,7 @@ static void program_forward(const void *config, const struct layer_context *x)
         const struct program_step *step = &p->steps[s];
         if (x->mode == LAYER_RECOMPUTE && !step->needed)
             continue; /* the output is still there */
-        if (forward_pair(p, layout, &offsets, s, x)) {
+        if (forward_pair(p, layout, &offsets, s, x) || forward_normalised(p, layout, &offsets, s, x)) {
             s++;
             continue;
         }

@@ -9,7 +9,7 @@
 #include "tests/gpu/kernels/reuse.h"
 
 struct sizes {
-    int N, C, B, T, V, maxT, NH, HS, beta, beta_in, row;
+    int N, C, B, T, V, maxT, NH, HS, beta, beta_in, row, a, b;
     double p;
     int64_t first, count, at;
     enum dtype values;
@@ -21,6 +21,8 @@ ORDERS_VALUES(rows_add, p[0], s->first, s->count, s->at, p[1], p[2], s->N, s->T,
 ORDERS_VALUES(layernorm_forward, p[0], p[1], p[2], p[3], p[4], p[5], s->N, s->C, 1e-5)
 ORDERS_VALUES(layernorm_backward, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], s->N, s->C, s->beta_in,
               s->beta, p[8])
+ORDERS_VALUES(add_layernorm_forward, p[0], p[1], p[2], p[3], p[s->a], p[s->b], p[6], p[7], s->N, s->C, 1e-5)
+ORDERS_VALUES(add_rms_norm_forward, p[0], p[1], p[2], p[s->a], p[s->b], p[5], s->N, s->C, 1e-5, 1)
 ORDERS_VALUES(rms_norm_forward, p[0], p[1], p[2], p[3], s->N, s->C, 1e-5, 1)
 ORDERS_VALUES(rms_norm_backward, p[0], p[1], p[2], p[3], p[4], p[5], 1, s->N, s->C, s->beta_in, s->beta, p[6])
 #define ROTARY_AT(positions_)                                                                                \
@@ -133,6 +135,25 @@ static void norms(void)
         case_value_in(&rb, N * C), rstd_into(&rb, N), case_value_in(&rb, C);
         case_work(&rb, cuda_rms_norm_backward_work(s.N, s.C));
         RUN(&rb, rms_norm_backward, &s);
+        /* Of sums, which go to their own memory, or over an addend, as the result does. Sums of 16 bits are
+         * rounded, as the reference's of fp32 are not: few values may then be alike. */
+        const bool wide = s.values == DTYPE_F32;
+        const double off = C < 4 && wide ? 1e-1 : wide ? 1e-4 : C < 8 ? 400 : 0.05;
+        struct call_case sf = {.what = "add_layernorm_forward",
+                               .absolute = off,
+                               .relative = wide ? 1e-4 : 0.02,
+                               .halves = s.values};
+        struct call_case sr = sf;
+        sr.what = "add_rms_norm_forward";
+        case_value_result(&sf, N * C), case_value_result(&sf, N * C), case_result(&sf, N);
+        case_result(&sf, N), case_value_in(&sf, N * C), case_value_in(&sf, N * C);
+        case_value_in(&sf, C), case_value_in(&sf, C);
+        s.a = round % 3 == 1 ? 1 : 4, s.b = round % 3 == 2 ? 0 : 5;
+        RUN(&sf, add_layernorm_forward, &s);
+        case_value_result(&sr, N * C), case_value_result(&sr, N * C), case_result(&sr, N);
+        case_value_in(&sr, N * C), case_value_in(&sr, N * C), case_value_in(&sr, C);
+        s.a = round % 3 == 1 ? 0 : 3, s.b = round % 3 == 2 ? 1 : 4;
+        RUN(&sr, add_rms_norm_forward, &s);
     }
 }
 

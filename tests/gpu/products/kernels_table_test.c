@@ -227,7 +227,7 @@ static void layernorm(void)
     scope_pair struct pair in = pair_values(n), weight = pair_values((size_t)C),
                            bias = pair_values((size_t)C);
     scope_pair struct pair out = pair_values(n), mean = pair_floats((size_t)N), rstd = pair_floats((size_t)N);
-    scope_pair struct pair dout = pair_values(n), din = pair_values(n);
+    scope_pair struct pair dout = pair_values(n), din = pair_values(n), sum = pair_values(n);
     scope_pair struct pair dweight = pair_floats((size_t)C), dbias = pair_floats((size_t)C);
     size_t work_bytes = table->layernorm_backward_work(N, C);
     size_t most = reference()->layernorm_backward_work(N, C);
@@ -236,6 +236,12 @@ static void layernorm(void)
     same("out", &out);
     same("mean", &mean);
     same("rstd", &rstd);
+    BOTH(add_layernorm_forward, at(&out), at(&sum), at(&mean), at(&rstd), at(&in), at(&dout), at(&weight),
+         beta ? at(&bias) : NULL, N, C, 1e-3);
+    same("sum", &sum);
+    same("out of a sum", &out);
+    same("mean of a sum", &mean);
+    same("rstd of a sum", &rstd);
     BOTH(layernorm_backward, at(&din), at(&dweight), at(&dbias), at(&dout), at(&in), at(&mean), at(&rstd),
          at(&weight), N, C, beta_in, beta, at(&work));
     same("din", &din);
@@ -249,12 +255,17 @@ static void rms_norm(void)
     size_t n = (size_t)N * C;
     scope_pair struct pair in = pair_values(n), weight = pair_values((size_t)C), out = pair_values(n);
     scope_pair struct pair rstd = pair_floats((size_t)N), dout = pair_values(n), din = pair_values(n);
-    scope_pair struct pair dweight = pair_floats((size_t)C);
+    scope_pair struct pair dweight = pair_floats((size_t)C), sum = pair_values(n);
     size_t work_bytes = table->rms_norm_backward_work(N, C), most = reference()->rms_norm_backward_work(N, C);
     scope_pair struct pair work = pair_floats((work_bytes > most ? work_bytes : most) / sizeof(float) + 1);
     BOTH(rms_norm_forward, at(&out), at(&rstd), at(&in), at(&weight), N, C, 1e-3, beta);
     same("out", &out);
     same("rstd", &rstd);
+    BOTH(add_rms_norm_forward, at(&out), at(&sum), at(&rstd), at(&in), at(&dout), at(&weight), N, C, 1e-3,
+         beta);
+    same("sum", &sum);
+    same("out of a sum", &out);
+    same("rstd of a sum", &rstd);
     BOTH(rms_norm_backward, at(&din), at(&dweight), at(&dout), at(&in), at(&rstd), at(&weight), beta, N, C,
          beta_in, beta, at(&work));
     same("din", &din);

@@ -319,13 +319,60 @@ static void elementwise_matches(void **state)
         }
 }
 
+/* A sum and its norm as one call and as two: the same bits, wherever the sum and the result lie. */
+static void check_normalised_sums(const struct kernels *k, int N, int C)
+{
+    const size_t n = (size_t)N * C, rows = (size_t)N;
+    scope_memory float *a = floats_new(n, FILL_UNIT), *b = floats_new(n, FILL_UNIT);
+    scope_memory float *weight = floats_new((size_t)C, FILL_UNIT), *bias = floats_new((size_t)C, FILL_UNIT);
+    scope_memory float *sum = floats_new(n, FILL_UNIT), *out = floats_new(n, FILL_UNIT);
+    scope_memory float *mean = floats_new(rows, FILL_UNIT), *rstd = floats_new(rows, FILL_UNIT);
+    computing("%s normalised sums N=%d C=%d", k->name, N, C);
+    for (int rms = 0; rms < 2; rms++) {
+        k->add(sum, a, b, (int64_t)n, NULL);
+        if (rms)
+            k->rms_norm_forward(out, rstd, sum, weight, N, C, 1e-5, 1, NULL);
+        else
+            k->layernorm_forward(out, mean, rstd, sum, weight, bias, N, C, 1e-5, NULL);
+        for (int place = 0; place < 3; place++) { /* apart, sum over a, out over a and sum over b */
+            scope_memory float *x = floats_copy(a, n), *y = floats_copy(b, n);
+            scope_memory float *sums = floats_new(n, FILL_UNIT), *outs = floats_new(n, FILL_UNIT);
+            scope_memory float *means = floats_new(rows, FILL_UNIT), *rstds = floats_new(rows, FILL_UNIT);
+            float *to = place == 1 ? x : place == 2 ? y : sums, *result = place == 2 ? x : outs;
+            if (rms)
+                k->add_rms_norm_forward(result, to, rstds, x, y, weight, N, C, 1e-5, 1, NULL);
+            else
+                k->add_layernorm_forward(result, to, means, rstds, x, y, weight, bias, N, C, 1e-5, NULL);
+            assert_memory_equal(to, sum, n * sizeof *sum);
+            assert_memory_equal(result, out, n * sizeof *out);
+            assert_memory_equal(rstds, rstd, rows * sizeof *rstd);
+            if (!rms)
+                assert_memory_equal(means, mean, rows * sizeof *mean);
+        }
+    }
+}
+
+static void normalised_sums_are_sums_and_norms(void **state)
+{
+    static const int shapes[][2] = {{0, 4}, {1, 1}, {2, 3}, {31, 17}, {33, 64}, {257, 128}};
+    (void)state;
+    for (const struct kernels *const *k = kernels_variants(); *k; k++)
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+            check_normalised_sums(*k, shapes[i][0], shapes[i][1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activation_matches), cmocka_unit_test(activation_keeps_nan),
-        cmocka_unit_test(gated_matches),      cmocka_unit_test(rotary_matches),
-        cmocka_unit_test(llama3_frequencies), cmocka_unit_test(dropout_matches),
-        cmocka_unit_test(dropout_mask),       cmocka_unit_test(elementwise_matches),
+        cmocka_unit_test(normalised_sums_are_sums_and_norms),
+        cmocka_unit_test(activation_matches),
+        cmocka_unit_test(activation_keeps_nan),
+        cmocka_unit_test(gated_matches),
+        cmocka_unit_test(rotary_matches),
+        cmocka_unit_test(llama3_frequencies),
+        cmocka_unit_test(dropout_matches),
+        cmocka_unit_test(dropout_mask),
+        cmocka_unit_test(elementwise_matches),
     };
     kernels_test_begin(2);
     return cmocka_run_group_tests(tests, NULL, NULL);

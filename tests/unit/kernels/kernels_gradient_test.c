@@ -36,6 +36,8 @@ static const struct coverage coverage[OPERATION_COUNT] = {
     [OPERATION_layernorm_forward] = {.check = layernorm_gradient},
     [OPERATION_layernorm_backward] = {.check = layernorm_gradient},
     [OPERATION_layernorm_backward_work] = {.check = layernorm_gradient},
+    [OPERATION_add_layernorm_forward] = {.reason = "add and layernorm_forward, and their gradients"},
+    [OPERATION_add_rms_norm_forward] = {.reason = "add and rms_norm_forward, and their gradients"},
     [OPERATION_rms_norm_forward] = {.check = rms_norm_gradient},
     [OPERATION_rms_norm_backward] = {.check = rms_norm_gradient},
     [OPERATION_rms_norm_backward_work] = {.check = rms_norm_gradient},

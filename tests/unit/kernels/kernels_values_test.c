@@ -136,7 +136,10 @@ static void layers(int beta)
     const int in = V(n), din = V(n), out = V(outs), weight = V(W), bias = V((size_t)OC);
     const int dweight = F(W), dbias = F((size_t)OC), mean = F((size_t)N), rstd = F((size_t)N);
     const int gain = V((size_t)C), dgain = F((size_t)C), normed = V(n);
+    const int sum = V(n), nothing = V(n);
     const struct rotary rotary = {.theta = 10000};
+    memset(arrays[nothing].sides[WIDE], 0, n * sizeof(float));
+    memset(arrays[nothing].sides[NARROW], 0, n * sizeof(uint16_t));
     BOTH(linear_forward, at(out), at(in), at(weight), at(bias), N, C, OC, OC + 1);
     BOTH(linear_backward_input, at(din), at(out), at(weight), N, C, OC, OC + 1, beta);
     BOTH(linear_backward_weight, at(dweight), at(dbias), at(out), at(in), N, C, OC, OC + 1, beta);
@@ -144,6 +147,10 @@ static void layers(int beta)
     BOTH(layernorm_backward, at(din), at(dgain), NULL, at(normed), at(in), at(mean), at(rstd), at(gain), N, C,
          beta, beta, NULL);
     BOTH(rms_norm_forward, at(normed), at(rstd), at(in), at(gain), N, C, 1e-3, 1);
+    /* out is of the rounded sum: of a sum that is exact */
+    BOTH(add_layernorm_forward, at(normed), at(sum), at(mean), at(rstd), at(in), at(nothing), at(gain),
+         at(gain), N, C, 1e-3);
+    BOTH(add_rms_norm_forward, at(normed), at(sum), at(rstd), at(in), at(nothing), at(gain), N, C, 1e-3, 1);
     BOTH(rms_norm_backward, at(din), at(dgain), at(normed), at(in), at(rstd), at(gain), 1, N, C, beta, beta,
          NULL);
     BOTH(slice_forward, at(normed), at(in), N, C, C / 2, C - C / 2);
