@@ -12,8 +12,7 @@
  * Sums are in a fixed order that depends on the sizes alone: the same call gives the same bits.
  *
  * cuda_NAME_bf16 and cuda_NAME_f16 are the same operation over values and weights of 16 bits; statistics and
- * gradients of parameters are float. A prototype whose function no .cu file defines is an operation that has
- * no such type yet.
+ * gradients of parameters are float.
  *
  * embedding_backward reads all B*T tokens for every distinct one. attention takes any head size, and is
  * fastest where it is a multiple of 64 and every row of q, k, v and dout begins at a multiple of 16 bytes;

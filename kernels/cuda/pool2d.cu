@@ -8,7 +8,8 @@
 #include "kernels/cuda/values.cuh"
 
 /* The element of a plane that wins window (i, j): the first of the largest, or the last NaN. */
-static __device__ inline int pool_winner(const struct pool2d *p, const float *plane, int i, int j)
+template <typename V>
+static __device__ inline int pool_winner(const struct pool2d *p, const V *plane, int i, int j)
 {
     int row = i * p->stride - p->padding, column = j * p->stride - p->padding;
     int bottom = row + p->kernel < p->height ? row + p->kernel : p->height;
@@ -18,23 +19,26 @@ static __device__ inline int pool_winner(const struct pool2d *p, const float *pl
     for (int y = row; y < bottom; y++)
         for (int x = column; x < right; x++) {
             int at = y * p->width + x;
-            if (plane[at] > plane[best] || isnan(plane[at]))
+            const float value = value_get(plane[at]);
+            if (value > value_get(plane[best]) || isnan(value))
                 best = at;
         }
     return best;
 }
 
-static __global__ void max_pool2d_forward_kernel(float *out, const float *in, struct pool2d p, int rows,
-                                                 int columns, int64_t n)
+template <typename V>
+static __global__ void max_pool2d_forward_kernel(V *out, const V *in, struct pool2d p, int rows, int columns,
+                                                 int64_t n)
 {
     for (int64_t at = thread_first(); at < n; at += thread_stride()) {
-        const float *plane = in + at / ((int64_t)rows * columns) * p.height * p.width;
+        const V *plane = in + at / ((int64_t)rows * columns) * p.height * p.width;
         out[at] = plane[pool_winner(&p, plane, (int)(at / columns % rows), (int)(at % columns))];
     }
 }
 
-extern "C" int cuda_max_pool2d_forward(void *out, const void *in, const struct pool2d *p, int N, void *stream,
-                                       struct muster_error *err)
+template <typename V>
+static int max_pool2d_forward_of(void *out, const void *in, const struct pool2d *p, int N, void *stream,
+                                 struct muster_error *err)
 {
     int rows = conv2d_size(p->height, p->kernel, p->stride, p->padding);
     int columns = conv2d_size(p->width, p->kernel, p->stride, p->padding);
@@ -43,8 +47,8 @@ extern "C" int cuda_max_pool2d_forward(void *out, const void *in, const struct p
     CUDA_CHECK_SIZE("max_pool2d_forward", n, err);
     if (n == 0)
         return 0;
-    CUDA_LAUNCH("max_pool2d_forward", err, max_pool2d_forward_kernel, grid.blocks, grid.threads, 0, stream,
-                (float *)out, (const float *)in, *p, rows, columns, n);
+    CUDA_LAUNCH("max_pool2d_forward", err, max_pool2d_forward_kernel<V>, grid.blocks, grid.threads, 0, stream,
+                (V *)out, (const V *)in, *p, rows, columns, n);
     return 0;
 }
 
@@ -55,25 +59,27 @@ static __device__ inline int pool_from(int place, int kernel, int stride, int pa
     return first <= 0 ? 0 : (first + stride - 1) / stride;
 }
 
-static __global__ void max_pool2d_backward_kernel(float *din, const float *in, const float *dout,
-                                                  struct pool2d p, int rows, int columns, int beta, int64_t n)
+template <typename V>
+static __global__ void max_pool2d_backward_kernel(V *din, const V *in, const V *dout, struct pool2d p,
+                                                  int rows, int columns, int beta, int64_t n)
 {
     for (int64_t at = thread_first(); at < n; at += thread_stride()) {
         int64_t size = (int64_t)p.height * p.width, plane = at / size;
         int place = (int)(at % size), y = place / p.width, x = place % p.width;
-        float sum = beta ? din[at] : 0.0f;
+        float sum = beta ? value_get(din[at]) : 0.0f;
         for (int i = pool_from(y, p.kernel, p.stride, p.padding); i < rows && i * p.stride - p.padding <= y;
              i++)
             for (int j = pool_from(x, p.kernel, p.stride, p.padding);
                  j < columns && j * p.stride - p.padding <= x; j++)
                 if (pool_winner(&p, in + plane * size, i, j) == place)
-                    sum += dout[(plane * rows + i) * columns + j];
-        din[at] = sum;
+                    sum += value_get(dout[(plane * rows + i) * columns + j]);
+        din[at] = value_of<V>(sum);
     }
 }
 
-extern "C" int cuda_max_pool2d_backward(void *din, const void *in, const void *dout, const struct pool2d *p,
-                                        int N, int beta, void *stream, struct muster_error *err)
+template <typename V>
+static int max_pool2d_backward_of(void *din, const void *in, const void *dout, const struct pool2d *p, int N,
+                                  int beta, void *stream, struct muster_error *err)
 {
     int rows = conv2d_size(p->height, p->kernel, p->stride, p->padding);
     int columns = conv2d_size(p->width, p->kernel, p->stride, p->padding);
@@ -82,8 +88,8 @@ extern "C" int cuda_max_pool2d_backward(void *din, const void *in, const void *d
     CUDA_CHECK_SIZE("max_pool2d_backward", n, err);
     if (n == 0)
         return 0;
-    CUDA_LAUNCH("max_pool2d_backward", err, max_pool2d_backward_kernel, grid.blocks, grid.threads, 0, stream,
-                (float *)din, (const float *)in, (const float *)dout, *p, rows, columns, beta, n);
+    CUDA_LAUNCH("max_pool2d_backward", err, max_pool2d_backward_kernel<V>, grid.blocks, grid.threads, 0,
+                stream, (V *)din, (const V *)in, (const V *)dout, *p, rows, columns, beta, n);
     return 0;
 }
 
@@ -103,23 +109,25 @@ struct pool_means {
     int height, width, rows, columns;
 };
 
-static __global__ void avg_pool2d_forward_kernel(float *out, const float *in, struct pool_means m, int64_t n)
+template <typename V>
+static __global__ void avg_pool2d_forward_kernel(V *out, const V *in, struct pool_means m, int64_t n)
 {
     for (int64_t at = thread_first(); at < n; at += thread_stride()) {
         int i = (int)(at / m.columns % m.rows), j = (int)(at % m.columns);
-        const float *plane = in + at / ((int64_t)m.rows * m.columns) * m.height * m.width;
+        const V *plane = in + at / ((int64_t)m.rows * m.columns) * m.height * m.width;
         int top = pool_mean_from(i, m.height, m.rows), bottom = pool_mean_end(i, m.height, m.rows);
         int left = pool_mean_from(j, m.width, m.columns), right = pool_mean_end(j, m.width, m.columns);
         float sum = 0.0f;
         for (int y = top; y < bottom; y++)
             for (int x = left; x < right; x++)
-                sum += plane[(int64_t)y * m.width + x];
-        out[at] = sum / (float)((bottom - top) * (right - left));
+                sum += value_get(plane[(int64_t)y * m.width + x]);
+        out[at] = value_of<V>(sum / (float)((bottom - top) * (right - left)));
     }
 }
 
-extern "C" int cuda_avg_pool2d_forward(void *out, const void *in, int64_t planes, int height, int width,
-                                       int out_height, int out_width, void *stream, struct muster_error *err)
+template <typename V>
+static int avg_pool2d_forward_of(void *out, const void *in, int64_t planes, int height, int width,
+                                 int out_height, int out_width, void *stream, struct muster_error *err)
 {
     struct pool_means m = {height, width, out_height, out_width};
     int64_t n = planes * out_height * out_width;
@@ -127,18 +135,19 @@ extern "C" int cuda_avg_pool2d_forward(void *out, const void *in, int64_t planes
     CUDA_CHECK_SIZE("avg_pool2d_forward", n, err);
     if (n == 0)
         return 0;
-    CUDA_LAUNCH("avg_pool2d_forward", err, avg_pool2d_forward_kernel, grid.blocks, grid.threads, 0, stream,
-                (float *)out, (const float *)in, m, n);
+    CUDA_LAUNCH("avg_pool2d_forward", err, avg_pool2d_forward_kernel<V>, grid.blocks, grid.threads, 0, stream,
+                (V *)out, (const V *)in, m, n);
     return 0;
 }
 
-static __global__ void avg_pool2d_backward_kernel(float *din, const float *dout, struct pool_means m,
-                                                  int beta, int64_t n)
+template <typename V>
+static __global__ void avg_pool2d_backward_kernel(V *din, const V *dout, struct pool_means m, int beta,
+                                                  int64_t n)
 {
     for (int64_t at = thread_first(); at < n; at += thread_stride()) {
         int y = (int)(at / m.width % m.height), x = (int)(at % m.width);
         int64_t plane = at / ((int64_t)m.height * m.width);
-        float sum = beta ? din[at] : 0.0f;
+        float sum = beta ? value_get(din[at]) : 0.0f;
         /* from the first window that ends after the element to the last that begins at or before it */
         for (int i = (int)((int64_t)y * m.rows / m.height);
              i < m.rows && pool_mean_from(i, m.height, m.rows) <= y; i++)
@@ -146,15 +155,16 @@ static __global__ void avg_pool2d_backward_kernel(float *din, const float *dout,
                  j < m.columns && pool_mean_from(j, m.width, m.columns) <= x; j++) {
                 int high = pool_mean_end(i, m.height, m.rows) - pool_mean_from(i, m.height, m.rows);
                 int wide = pool_mean_end(j, m.width, m.columns) - pool_mean_from(j, m.width, m.columns);
-                sum += dout[(plane * m.rows + i) * m.columns + j] / (float)(high * wide);
+                sum += value_get(dout[(plane * m.rows + i) * m.columns + j]) / (float)(high * wide);
             }
-        din[at] = sum;
+        din[at] = value_of<V>(sum);
     }
 }
 
-extern "C" int cuda_avg_pool2d_backward(void *din, const void *dout, int64_t planes, int height, int width,
-                                        int out_height, int out_width, int beta, void *stream,
-                                        struct muster_error *err)
+template <typename V>
+static int avg_pool2d_backward_of(void *din, const void *dout, int64_t planes, int height, int width,
+                                  int out_height, int out_width, int beta, void *stream,
+                                  struct muster_error *err)
 {
     struct pool_means m = {height, width, out_height, out_width};
     int64_t n = planes * height * width;
@@ -162,8 +172,8 @@ extern "C" int cuda_avg_pool2d_backward(void *din, const void *dout, int64_t pla
     CUDA_CHECK_SIZE("avg_pool2d_backward", n, err);
     if (n == 0)
         return 0;
-    CUDA_LAUNCH("avg_pool2d_backward", err, avg_pool2d_backward_kernel, grid.blocks, grid.threads, 0, stream,
-                (float *)din, (const float *)dout, m, beta, n);
+    CUDA_LAUNCH("avg_pool2d_backward", err, avg_pool2d_backward_kernel<V>, grid.blocks, grid.threads, 0,
+                stream, (V *)din, (const V *)dout, m, beta, n);
     return 0;
 }
 
@@ -206,6 +216,14 @@ static int correct_sum_of(double *total, const void *logits, const int32_t *targ
     return 0;
 }
 
-#define TYPED_correct_sum ~,
+#define TYPED_max_pool2d_forward  ~,
+#define TYPED_max_pool2d_backward ~,
+#define TYPED_avg_pool2d_forward  ~,
+#define TYPED_avg_pool2d_backward ~,
+#define TYPED_correct_sum         ~,
 #include "kernels/cuda/typed.inc"
+#undef TYPED_max_pool2d_forward
+#undef TYPED_max_pool2d_backward
+#undef TYPED_avg_pool2d_forward
+#undef TYPED_avg_pool2d_backward
 #undef TYPED_correct_sum

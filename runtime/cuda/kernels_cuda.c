@@ -49,39 +49,12 @@ static void enqueue_norm_squared(double *out, const void *values, int64_t n, int
 #define CUDA_CHOSEN_attention_backward ~,
 #define CUDA_CHOSEN_attention_work     ~,
 
-/* Operations that kernels/cuda has in fp32 alone. */
-#define CUDA_WIDE_conv2d_forward         ~,
-#define CUDA_WIDE_conv2d_backward_input  ~,
-#define CUDA_WIDE_conv2d_backward_weight ~,
-#define CUDA_WIDE_max_pool2d_forward     ~,
-#define CUDA_WIDE_max_pool2d_backward    ~,
-#define CUDA_WIDE_avg_pool2d_forward     ~,
-#define CUDA_WIDE_avg_pool2d_backward    ~,
-#define CUDA_WIDE_batch_norm_forward     ~,
-#define CUDA_WIDE_batch_norm_fixed       ~,
-#define CUDA_WIDE_batch_norm_backward    ~,
-#define CUDA_WIDE_batch_norm_change      ~,
-
-static int kernels_cuda_refuse(const char *operation, enum dtype values, struct muster_error *err)
-{
-    return error_set(err, MUSTER_E_UNSUPPORTED,
-                     "%s: CUDA devices compute it in f32, not in %s: leave training.values at auto",
-                     operation, dtype_name(values));
-}
-
-/* kernels_cuda_refuse never lets the operation of f32 run, which only names the arguments. */
-#define REFUSER(symbol, name, values, parameters, arguments)                                                 \
-    static void enqueue_##symbol(KERNELS_EACH parameters, void *stream)                                      \
-    {                                                                                                        \
-        ENQUEUE(kernels_cuda_refuse(#name, values, err) || cuda_##name(KERNELS_EACH arguments, queue, err)); \
-    }
-#define NARROW_ENQUEUER(symbol, name, values, parameters, arguments)                                         \
-    KERNELS_PICK(CUDA_WIDE_##name, REFUSER(symbol, name, values, parameters, arguments),                     \
-                 ENQUEUER_OF(symbol, KERNELS_PICK(CUDA_CHOSEN_##name, chosen_##symbol, cuda_##symbol),       \
-                             parameters, arguments, KERNELS_PICK(CUDA_LIBRARY_##name, handle, queue)))
+#define NARROW_ENQUEUER(symbol, name, parameters, arguments)                                                 \
+    ENQUEUER_OF(symbol, KERNELS_PICK(CUDA_CHOSEN_##name, chosen_##symbol, cuda_##symbol), parameters,        \
+                arguments, KERNELS_PICK(CUDA_LIBRARY_##name, handle, queue))
 #define OPERATION(name, parameters, arguments)                                                               \
-    NARROW_ENQUEUER(name##_bf16, name, DTYPE_BF16, parameters, arguments)                                    \
-    NARROW_ENQUEUER(name##_f16, name, DTYPE_F16, parameters, arguments)
+    NARROW_ENQUEUER(name##_bf16, name, parameters, arguments)                                                \
+    NARROW_ENQUEUER(name##_f16, name, parameters, arguments)
 #define FUSED OPERATION
 #define FIXED(name, parameters, arguments)
 #include "kernels/operations.inc"

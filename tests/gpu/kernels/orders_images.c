@@ -15,18 +15,18 @@ struct sizes {
     enum dtype values;
 };
 
-ORDERS_CALL(conv2d_forward, p[0], p[1], p[2], s->has_bias ? p[3] : NULL, &s->conv, s->N, NULL)
-ORDERS_CALL(conv2d_backward_input, p[0], p[1], p[2], &s->conv, s->N, s->beta, NULL)
-ORDERS_CALL(max_pool2d_forward, p[0], p[1], &s->pool, s->N)
-ORDERS_CALL(max_pool2d_backward, p[0], p[1], p[2], &s->pool, s->N, s->beta)
-ORDERS_CALL(avg_pool2d_forward, p[0], p[1], s->planes, s->pool.height, s->pool.width, s->rows, s->columns)
-ORDERS_CALL(avg_pool2d_backward, p[0], p[1], s->planes, s->pool.height, s->pool.width, s->rows, s->columns,
-            s->beta)
-ORDERS_CALL(batch_norm_forward, p[0], p[1], p[2], p[3], p[4], p[5], &s->norm, s->N, p[6])
-ORDERS_CALL(batch_norm_fixed, p[0], p[1], p[2], p[3], p[4], p[5], &s->norm, s->N)
-ORDERS_CALL(batch_norm_backward, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], &s->norm, s->N, s->betas,
-            p[8])
-ORDERS_CALL(batch_norm_change, p[0], p[1], p[2], p[3], p[4], p[5], p[6], &s->norm, s->N, s->betas, p[7])
+ORDERS_VALUES(conv2d_forward, p[0], p[1], p[2], s->has_bias ? p[3] : NULL, &s->conv, s->N, NULL)
+ORDERS_VALUES(conv2d_backward_input, p[0], p[1], p[2], &s->conv, s->N, s->beta, NULL)
+ORDERS_VALUES(max_pool2d_forward, p[0], p[1], &s->pool, s->N)
+ORDERS_VALUES(max_pool2d_backward, p[0], p[1], p[2], &s->pool, s->N, s->beta)
+ORDERS_VALUES(avg_pool2d_forward, p[0], p[1], s->planes, s->pool.height, s->pool.width, s->rows, s->columns)
+ORDERS_VALUES(avg_pool2d_backward, p[0], p[1], s->planes, s->pool.height, s->pool.width, s->rows, s->columns,
+              s->beta)
+ORDERS_VALUES(batch_norm_forward, p[0], p[1], p[2], p[3], p[4], p[5], &s->norm, s->N, p[6])
+ORDERS_VALUES(batch_norm_fixed, p[0], p[1], p[2], p[3], p[4], p[5], &s->norm, s->N)
+ORDERS_VALUES(batch_norm_backward, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], &s->norm, s->N, s->betas,
+              p[8])
+ORDERS_VALUES(batch_norm_change, p[0], p[1], p[2], p[3], p[4], p[5], p[6], &s->norm, s->N, s->betas, p[7])
 ORDERS_CALL(batch_norm_step, p[0], p[1], s->N, p[2], DTYPE_BF16, p[3])
 ORDERS_VALUES(correct_sum, p[0], p[1], p[2], s->N, s->V, s->row)
 
@@ -40,8 +40,10 @@ static void conv2d_backward_weight_reference(void **p, const void *argument)
 static int conv2d_backward_weight_cuda(void **p, const void *argument, struct muster_error *err)
 {
     const struct sizes *s = argument;
-    return cuda_conv2d_backward_weight(p[0], s->has_bias ? p[1] : NULL, p[2], p[3], &s->conv, s->N, s->beta,
-                                       NULL, NULL, err);
+    return (s->values == DTYPE_BF16  ? cuda_conv2d_backward_weight_bf16
+            : s->values == DTYPE_F16 ? cuda_conv2d_backward_weight_f16
+                                     : cuda_conv2d_backward_weight)(
+        p[0], s->has_bias ? p[1] : NULL, p[2], p[3], &s->conv, s->N, s->beta, NULL, NULL, err);
 }
 
 static int below(int limit)
@@ -51,26 +53,31 @@ static int below(int limit)
 
 static void convolution(void)
 {
-    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+    for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
         struct sizes s = {.conv = {1 + below(3), 3 + below(9), 3 + below(9), 1 + below(5), 1 + below(3),
                                    1 + below(3), below(2)},
                           .N = round ? below(4) : 3,
                           .beta = round & 1,
-                          .has_bias = round & 2};
+                          .has_bias = round & 2,
+                          .values = round_values(round)};
         const struct conv2d *c = &s.conv;
         const size_t N = (size_t)s.N, filters = (size_t)c->filters;
         const size_t ins = N * (size_t)(c->channels * c->height * c->width);
         const size_t weights = filters * (size_t)(c->channels * c->kernel * c->kernel);
         const size_t outs = N * filters * (size_t)conv2d_size(c->height, c->kernel, c->stride, c->padding) *
                             (size_t)conv2d_size(c->width, c->kernel, c->stride, c->padding);
-        struct call_case f = {.what = "conv2d_forward", .absolute = 1e-5, .relative = 1e-4};
-        struct call_case b = {.what = "conv2d_backward_input", .absolute = 1e-5, .relative = 1e-4};
-        struct call_case w = {.what = "conv2d_backward_weight", .absolute = 1e-4, .relative = 1e-4};
-        case_result(&f, outs), case_in(&f, ins), case_in(&f, weights), case_in(&f, filters);
+        struct call_case f = {
+            .what = "conv2d_forward", .absolute = 1e-5, .relative = 1e-4, .halves = s.values};
+        struct call_case b = {
+            .what = "conv2d_backward_input", .absolute = 1e-5, .relative = 1e-4, .halves = s.values};
+        struct call_case w = {
+            .what = "conv2d_backward_weight", .absolute = 1e-4, .relative = 1e-4, .halves = s.values};
+        case_value_result(&f, outs), case_value_in(&f, ins), case_value_in(&f, weights);
+        case_value_in(&f, filters);
         RUN(&f, conv2d_forward, &s);
-        case_result(&b, ins), case_in(&b, outs), case_in(&b, weights);
+        case_value_result(&b, ins), case_value_in(&b, outs), case_value_in(&b, weights);
         RUN(&b, conv2d_backward_input, &s);
-        case_result(&w, weights), case_result(&w, filters), case_in(&w, outs), case_in(&w, ins);
+        case_result(&w, weights), case_result(&w, filters), case_value_in(&w, outs), case_value_in(&w, ins);
         case_work(&w, kernels_ref_f32()->conv2d_work(c, s.N));
         RUN(&w, conv2d_backward_weight, &s);
     }
@@ -82,34 +89,39 @@ static void ties_into(struct call_case *c, size_t n)
     float *values = c->buffer[case_in(c, n)].host;
     for (size_t i = 0; i < n; i++)
         values[i] = random_below(60) == 0 ? NAN : rintf(4 * values[i]);
+    case_narrow(c, c->count - 1);
 }
 
 static void pooling(void)
 {
-    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+    for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
         const int kernel = 2 + below(2);
         struct sizes s = {.pool = {1 + below(3), 3 + below(9), 3 + below(9), kernel, 1 + below(3), below(2)},
                           .N = round ? below(4) : 3,
                           .rows = 1 + below(5),
                           .columns = 1 + below(13),
-                          .beta = round & 1};
+                          .beta = round & 1,
+                          .values = round_values(round)};
         const struct pool2d *p = &s.pool;
         s.planes = s.N * p->channels;
         const size_t planes = (size_t)s.planes, ins = planes * (size_t)(p->height * p->width);
         const size_t outs = planes * (size_t)conv2d_size(p->height, kernel, p->stride, p->padding) *
                             (size_t)conv2d_size(p->width, kernel, p->stride, p->padding);
         const size_t means = planes * (size_t)(s.rows * s.columns);
-        struct call_case f = {.what = "max_pool2d_forward"};
-        struct call_case b = {.what = "max_pool2d_backward", .absolute = 1e-6, .relative = 1e-6};
-        struct call_case mf = {.what = "avg_pool2d_forward", .absolute = 1e-6, .relative = 1e-5};
-        struct call_case mb = {.what = "avg_pool2d_backward", .absolute = 1e-6, .relative = 1e-5};
-        case_result(&f, outs), ties_into(&f, ins);
+        struct call_case f = {.what = "max_pool2d_forward", .halves = s.values};
+        struct call_case b = {
+            .what = "max_pool2d_backward", .absolute = 1e-6, .relative = 1e-6, .halves = s.values};
+        struct call_case mf = {
+            .what = "avg_pool2d_forward", .absolute = 1e-6, .relative = 1e-5, .halves = s.values};
+        struct call_case mb = {
+            .what = "avg_pool2d_backward", .absolute = 1e-6, .relative = 1e-5, .halves = s.values};
+        case_value_result(&f, outs), ties_into(&f, ins);
         RUN(&f, max_pool2d_forward, &s);
-        case_result(&b, ins), ties_into(&b, ins), case_in(&b, outs);
+        case_value_result(&b, ins), ties_into(&b, ins), case_value_in(&b, outs);
         RUN(&b, max_pool2d_backward, &s);
-        case_result(&mf, means), case_in(&mf, ins);
+        case_value_result(&mf, means), case_value_in(&mf, ins);
         RUN(&mf, avg_pool2d_forward, &s);
-        case_result(&mb, ins), case_in(&mb, means);
+        case_value_result(&mb, ins), case_value_in(&mb, means);
         RUN(&mb, avg_pool2d_backward, &s);
     }
 }
@@ -124,7 +136,7 @@ static void variance_into(struct call_case *c, size_t n)
 
 static void batch_norm(void)
 {
-    for (int round = 0; round < ORDERS_ROUNDS; round++) {
+    for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
         struct sizes s = {.norm = {.channels = 1 + below(5),
                                    .plane = 1 + below(round == 1 ? 700 : 60),
                                    .epsilon = 1e-3,
@@ -134,28 +146,34 @@ static void batch_norm(void)
                                    .ranks = 1 + below(2),
                                    .counts = round & 1},
                           .N = 1 + below(6),
-                          .betas = {round & 1, round >> 1 & 1, round >> 2 & 1}};
+                          .betas = {round & 1, round >> 1 & 1, round >> 2 & 1},
+                          .values = round_values(round)};
         const struct step_scalars scalars = {.samples = below(9)};
         const size_t C = (size_t)s.norm.channels, n = (size_t)s.N * C * (size_t)s.norm.plane;
-        struct call_case f = {.what = "batch_norm_forward", .absolute = 1e-4, .relative = 1e-4};
-        struct call_case e = {.what = "batch_norm_fixed", .absolute = 1e-5, .relative = 1e-4};
-        struct call_case b = {.what = "batch_norm_backward", .absolute = 1e-3, .relative = 1e-3};
-        struct call_case d = {.what = "batch_norm_change", .absolute = 1e-5, .relative = 1e-4};
+        struct call_case f = {
+            .what = "batch_norm_forward", .absolute = 1e-4, .relative = 1e-4, .halves = s.values};
+        struct call_case e = {
+            .what = "batch_norm_fixed", .absolute = 1e-5, .relative = 1e-4, .halves = s.values};
+        struct call_case b = {
+            .what = "batch_norm_backward", .absolute = 1e-3, .relative = 1e-3, .halves = s.values};
+        struct call_case d = {
+            .what = "batch_norm_change", .absolute = 1e-5, .relative = 1e-4, .halves = s.values};
         struct call_case t = {
             .what = "batch_norm_step", .absolute = 1e-6, .relative = 1e-6, .halves = DTYPE_BF16};
-        case_result(&f, n), case_result(&f, C), case_result(&f, C);
-        case_in(&f, n), case_in(&f, C), case_in(&f, C);
+        case_value_result(&f, n), case_result(&f, C), case_result(&f, C);
+        case_value_in(&f, n), case_value_in(&f, C), case_value_in(&f, C);
         case_bytes(&f, &scalars, sizeof scalars, BYTES, OPERAND);
         RUN(&f, batch_norm_forward, &s);
-        case_result(&e, n), case_in(&e, n), case_in(&e, C), case_in(&e, C), case_in(&e, C),
-            variance_into(&e, C);
+        case_value_result(&e, n), case_value_in(&e, n), case_value_in(&e, C), case_value_in(&e, C);
+        case_value_in(&e, C), variance_into(&e, C), case_narrow(&e, e.count - 1);
         RUN(&e, batch_norm_fixed, &s);
-        case_result(&b, n), case_result(&b, C), case_result(&b, C);
-        case_in(&b, n), case_in(&b, n), case_in(&b, C), variance_into(&b, C), case_in(&b, C);
+        case_value_result(&b, n), case_result(&b, C), case_result(&b, C), case_value_in(&b, n);
+        case_value_in(&b, n), case_in(&b, C), variance_into(&b, C), case_value_in(&b, C);
         case_bytes(&b, &scalars, sizeof scalars, BYTES, OPERAND);
         RUN(&b, batch_norm_backward, &s);
         case_result(&d, C), case_result(&d, C), case_result(&d, 1);
-        case_in(&d, C), variance_into(&d, C), case_in(&d, C), variance_into(&d, C);
+        case_in(&d, C), variance_into(&d, C), case_value_in(&d, C);
+        variance_into(&d, C), case_narrow(&d, d.count - 1);
         case_bytes(&d, &scalars, sizeof scalars, BYTES, OPERAND);
         RUN(&d, batch_norm_change, &s);
         const uint16_t moved[6] = {0};
@@ -179,7 +197,6 @@ static void classes(void)
         struct call_case c = {.what = "correct_sum", .halves = s.values};
         case_bytes(&c, &total, sizeof total, DOUBLES, RESULT);
         ties_into(&c, (size_t)s.N * (size_t)s.row);
-        case_narrow(&c, c.count - 1);
         case_bytes(&c, targets, (size_t)s.N * sizeof targets[0], BYTES, OPERAND);
         RUN(&c, correct_sum, &s);
     }

@@ -13,6 +13,7 @@ import collections
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -45,6 +46,12 @@ training: {{steps: 3, micro_batch: 1, global_batch: 4, sequence_length: 16, lear
 model: {{layers: 2, channels: 32, heads: 2}}
 data: {{path: "{text}"}}
 logging: {{interval: 1, sample_length: 0}}
+"""
+PICTURES = """\
+training: {{steps: 3, micro_batch: 2, global_batch: 4, learning_rate: 3.0e-3, threads: 1, timeout: 20}}
+model: {{type: resnet, stages: 2, blocks: 1, filters: 8, input_channels: 1, input_size: 8, num_classes: 3}}
+data: {{data_dir: "{folder}", mean: "0.5", std: "0.3"}}
+logging: {{interval: 1}}
 """
 BOUNCES = 2 << 20  # pinned memory of the device itself (runtime/cuda/device_cuda.h)
 WORKSPACE = 32 << 20  # for products (runtime/cuda/products.h)
@@ -250,6 +257,21 @@ class Values(Cuda):
             for heads in 1, 2:
                 self.same_losses("model.layers=1", "model.channels=128", f"model.heads={heads}", *self.types[dtype],
                                  *(("training.loss_scale=0",) if dtype == "fp16" else ()), ranks=1, least=1e-3)
+
+    @unittest.skipUnless(FULL, "long")
+    def test_pictures(self):
+        """A residual network: convolutions, batch norms with their running statistics, means."""
+        generator = random.Random(5)
+        folder = self.path / "pictures"
+        folder.mkdir()
+        labels = [n % 3 for n in range(24)]
+        pixels = bytes(max(0, min(255, 80 * label + generator.randrange(60))) for label in labels for _ in range(64))
+        (folder / "train-images-idx3-ubyte").write_bytes(struct.pack(">4I", 2051, 24, 8, 8) + pixels)
+        (folder / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 2049, 24) + bytes(labels))
+        (self.path / "config.yaml").write_text(PICTURES.format(folder=folder))
+        for dtype in self.types:
+            with self.subTest(dtype=dtype):
+                self.same_losses("training.seed=3", *self.types[dtype], ranks=1, least=1e-3)
 
     def test_layers_read_and_write_16_bits(self):
         wide, narrow = (self.learns("training.dtype=bf16", f"training.values={values}") for values in ("fp32", "dtype"))
