@@ -7,7 +7,7 @@
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/values.cuh"
 
-/* Of in, or of in + other, which goes to `added`. */
+/* The norm is taken over in, or over in + other, which goes to `added`. */
 template <typename V, int K, bool adds>
 static __global__ void __launch_bounds__(CUDA_BLOCK, ROW_BLOCKS(adds ? 2 * K : K))
     rms_norm_kernel(V *out, float *rstd, const V *in, const V *other, V *added, const V *weight, int64_t N,

@@ -50,7 +50,7 @@ template <typename V, int K> struct row_values {
             }
         }
     }
-    /* The same of the sum of two rows, which goes to `to`, one of them or another. */
+    /* The same of the sum of two rows, which goes to `to`: a row of either, or a third. */
     __device__ inline void load_sum(V *to, const V *a, const V *b, int columns, bool all_aligned);
     /* The values from column c on: vector k of the lane where k is not -1. */
     __device__ inline void take(float *to, int k, int c) const
