@@ -2,7 +2,7 @@
  *
  *     train_step [--batch 4] [--positions 64] [--threads 2] [--layers 12] [--channels 768] [--heads 12]
  *                [--vocab 50257] [--weights PATH] [--device cpu|cuda]
- *                [--matmul fp32|openblas|onednn|tf32|bf16|fp16] [--graphs 0|1] [--recompute 0|1]
+ *                [--matmul fp32|openblas|onednn|tf32|bf16|fp16|values] [--graphs 0|1] [--recompute 0|1]
  *                [--head plain|chunks|padded] [--memory 0|1]
  *
  * Writes its initial parameters to PATH, if there is one, prints a line about the code that it uses, then
@@ -12,7 +12,8 @@
  * that nothing is warmer than in the step. On a GPU products are not measured, PRODUCTS_NS is 0. At end of
  * file it ends. train_cpu.py and train_gpu.py take the medians.
  *
- * --matmul bf16 or fp16, on a GPU: values and weights are of that type, gradients are summed in fp32.
+ * --matmul bf16 or fp16, on a GPU: values and weights are of that type, gradients are summed in fp32. values:
+ * the same of bf16 on a CPU, where bf16 rounds the factors of products alone.
  * --head, on a GPU: how the products of the head are cut. padded: rows of logits with a multiple of 32
  * elements, in chunks of the device's size, as muster-train has it. chunks: rows of the vocabulary's length.
  * plain: also in chunks of 64 MiB.
@@ -24,6 +25,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/narrow.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
@@ -37,15 +39,17 @@ struct settings {
     int batch, positions, threads, layers, channels, heads, vocab, graphs, recompute, memory;
     const char *weights; /* NULL: not written */
     const char *device;  /* "cpu", "cuda" */
-    const char
-        *matmul;      /* "fp32", "tf32", "bf16", "fp16"; on CPUs "openblas", "onednn": fp32 by these alone */
+    /* "fp32", "tf32", "bf16", "fp16"; on CPUs "openblas", "onednn" (fp32 by these alone) and "values" (of
+     * bf16) */
+    const char *matmul;
     const char *head; /* "plain", "chunks", "padded" */
 };
 
 /* One product's arrays: in (N,C), weight (OC,C), out (N,OC) and the three gradients in their places. */
 struct product {
     int C, OC;
-    float *in, *weight, *out, *dweight;
+    void *in, *weight, *out; /* of the kernels' values */
+    float *dweight;
 };
 enum { BLOCK_PRODUCTS = 4 };
 
@@ -72,22 +76,32 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * NS_PER_S + t.tv_nsec;
 }
 
-static int product_make(struct product *p, int N, int rows, int C, int OC)
+/* Not zero, not denormal, and every page touched. */
+static void fill(void *to, enum dtype dtype, size_t count, size_t period, float step)
 {
+    for (size_t i = 0; i < count; i++) {
+        const float value = ((float)(i % period) - (float)(period / 2)) * step;
+        if (dtype == DTYPE_F32)
+            ((float *)to)[i] = value;
+        else
+            ((uint16_t *)to)[i] = narrow_to_bf16(value);
+    }
+}
+
+static int product_make(struct product *p, int N, int rows, int C, int OC, enum dtype value)
+{
+    const size_t size = (size_t)dtype_size(value);
     *p = (struct product){.C = C, .OC = OC};
-    p->in = mem_calloc((size_t)N * (size_t)C, sizeof(float));
-    p->out = mem_calloc((size_t)rows * (size_t)OC, sizeof(float));
-    p->weight = mem_calloc((size_t)OC * (size_t)C, sizeof(float));
+    p->in = mem_calloc((size_t)N * (size_t)C, size);
+    p->out = mem_calloc((size_t)rows * (size_t)OC, size);
+    p->weight = mem_calloc((size_t)OC * (size_t)C, size);
     p->dweight = mem_calloc((size_t)OC * (size_t)C, sizeof(float));
     if (!p->in || !p->out || !p->weight || !p->dweight)
         return -1;
-    /* Not zero, not denormal, and every page touched. */
-    for (size_t i = 0; i < (size_t)N * (size_t)C; i++)
-        p->in[i] = (float)(i % 31) * 0.01f - 0.15f;
-    for (size_t i = 0; i < (size_t)rows * (size_t)OC; i++)
-        p->out[i] = (float)(i % 29) * 0.01f - 0.14f;
-    for (size_t i = 0; i < (size_t)OC * (size_t)C; i++)
-        p->weight[i] = p->dweight[i] = (float)(i % 37) * 0.001f - 0.018f;
+    fill(p->in, value, (size_t)N * (size_t)C, 31, 0.01f);
+    fill(p->out, value, (size_t)rows * (size_t)OC, 29, 0.01f);
+    fill(p->weight, value, (size_t)OC * (size_t)C, 37, 0.001f);
+    fill(p->dweight, DTYPE_F32, (size_t)OC * (size_t)C, 37, 0.001f);
     return 0;
 }
 
@@ -102,10 +116,12 @@ static int products_make(struct products *all, const struct gpt2_config *c, int 
     const int shapes[BLOCK_PRODUCTS][2] = {{C, 3 * C}, {C, C}, {C, 4 * C}, {4 * C, C}};
     for (int i = 0; all->list && i < all->count - 1; i++) {
         const int *shape = shapes[i % BLOCK_PRODUCTS];
-        if (product_make(&all->list[i], N, N, shape[0], shape[1]))
+        if (product_make(&all->list[i], N, N, shape[0], shape[1], kernels->value))
             return -1;
     }
-    return all->list ? product_make(&all->list[all->count - 1], N, all->head_rows, C, c->vocab) : -1;
+    return all->list
+               ? product_make(&all->list[all->count - 1], N, all->head_rows, C, c->vocab, kernels->value)
+               : -1;
 }
 
 static void products_free(struct products *all)
@@ -132,7 +148,7 @@ static void products_run(void *argument)
     }
     for (int first = 0; first < all->N; first += all->head_rows) {
         int rows = all->N - first < all->head_rows ? all->N - first : all->head_rows;
-        float *in = head->in + (size_t)first * (size_t)head->C;
+        void *in = (char *)head->in + (size_t)first * (size_t)head->C * (size_t)dtype_size(k->value);
         k->linear_forward(head->out, in, head->weight, NULL, rows, head->C, head->OC, head->OC, NULL);
         k->linear_backward_weight(head->dweight, NULL, head->out, in, rows, head->C, head->OC, head->OC,
                                   first > 0, NULL);
@@ -146,8 +162,7 @@ static void products_run(void *argument)
     all->taken_ns = now_ns() - start;
     /* what backward left in `in` is large: start the next round from small values again, outside the time */
     for (int i = 0; i < all->count; i++)
-        for (size_t j = 0; j < (size_t)all->N * (size_t)all->list[i].C; j++)
-            all->list[i].in[j] = (float)(j % 31) * 0.01f - 0.15f;
+        fill(all->list[i].in, k->value, (size_t)all->N * (size_t)all->list[i].C, 31, 0.01f);
 }
 
 GUARD_DEFINE(trainer, struct trainer *, trainer_destroy);
@@ -188,7 +203,7 @@ static const struct device_ops *cut_device(const struct device_ops *real, const 
 /* On a GPU; products of bf16 on a CPU have values of fp32. */
 static enum dtype values_of(const struct settings *s)
 {
-    return on_cpu(s)                    ? DTYPE_F32
+    return on_cpu(s)                    ? (!strcmp(s->matmul, "values") ? DTYPE_BF16 : DTYPE_F32)
            : !strcmp(s->matmul, "bf16") ? DTYPE_BF16
            : !strcmp(s->matmul, "fp16") ? DTYPE_F16
                                         : DTYPE_F32;
@@ -385,12 +400,12 @@ int main(int argc, char **argv)
                          .head = "padded"};
     struct muster_error err = {0};
     if (read_settings(argc, argv, &s)) {
-        fprintf(
-            stderr,
-            "usage: train_step [--batch N] [--positions N] [--threads N] [--layers N] [--channels N] "
-            "[--heads N]"
-            " [--vocab N] [--weights PATH] [--device cpu|cuda] [--matmul fp32|openblas|onednn|tf32|bf16|fp16]"
-            " [--graphs 0|1] [--recompute 0|1] [--head plain|chunks|padded] [--memory 0|1] < lines\n");
+        fprintf(stderr,
+                "usage: train_step [--batch N] [--positions N] [--threads N] [--layers N] [--channels N] "
+                "[--heads N]"
+                " [--vocab N] [--weights PATH] [--device cpu|cuda] [--matmul "
+                "fp32|openblas|onednn|tf32|bf16|fp16|values]"
+                " [--graphs 0|1] [--recompute 0|1] [--head plain|chunks|padded] [--memory 0|1] < lines\n");
         return 2;
     }
     if (run(&s, &err)) {

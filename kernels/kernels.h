@@ -287,7 +287,8 @@ const struct kernels *kernels_cpu(unsigned isa_mask);
  * oneDNN is absent or would compute without AVX-512. Any thread may call it. */
 const struct kernels *kernels_cpu_by(enum kernels_products by, struct muster_error *err);
 /* The table of this machine whose values and weights are of a type, DTYPE_F32, _BF16 or _F16:
- * kernels_cpu(-1), or the reference of 16 bits. */
+ * kernels_cpu(-1), or the one of bf16 where the processor has AVX512-BF16 and libdnnl is there, else the
+ * reference of 16 bits. */
 const struct kernels *kernels_cpu_values(enum dtype value);
 enum { KERNELS_ISA_BASE = 1, KERNELS_ISA_AVX2 = 2, KERNELS_ISA_AVX512 = 4 };
 /* Threads of the kernels that the calling thread runs, itself included; set once, by the compute-stream

@@ -1,6 +1,7 @@
 /* activation.c - the activations: one vectorised loop a kind and direction over chunks, activation.h. */
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/value.h"
 
 /* Kind, and the start of its functions' names. */
 #define ACTIVATIONS(X)                                                                                       \
@@ -13,28 +14,28 @@
 
 /* Outputs may be inputs, at the same index only: lanes are independent. */
 #define ACTIVATION_LOOPS(kind, name)                                                                         \
-    static void name##_forward(float *y, const float *x, int64_t n)                                          \
+    static void name##_forward(VALUE *y, const VALUE *x, int64_t n)                                          \
     {                                                                                                        \
         CPU_PRAGMA(omp simd)                                                                                 \
         for (int64_t i = 0; i < n; i++)                                                                      \
-            y[i] = name##_value(x[i]);                                                                       \
+            STORE(y[i], name##_value(LOAD(x[i])));                                                           \
     }                                                                                                        \
-    static void name##_backward(float *dx, const float *x, const float *dy, int beta, int64_t n)             \
+    static void name##_backward(VALUE *dx, const VALUE *x, const VALUE *dy, int beta, int64_t n)             \
     {                                                                                                        \
         if (beta) {                                                                                          \
             CPU_PRAGMA(omp simd)                                                                             \
             for (int64_t i = 0; i < n; i++)                                                                  \
-                dx[i] += dy[i] * name##_slope(x[i]);                                                         \
+                STORE(dx[i], LOAD(dx[i]) + LOAD(dy[i]) * name##_slope(LOAD(x[i])));                          \
         } else {                                                                                             \
             CPU_PRAGMA(omp simd)                                                                             \
             for (int64_t i = 0; i < n; i++)                                                                  \
-                dx[i] = dy[i] * name##_slope(x[i]);                                                          \
+                STORE(dx[i], LOAD(dy[i]) * name##_slope(LOAD(x[i])));                                        \
         }                                                                                                    \
     }
 ACTIVATIONS(ACTIVATION_LOOPS)
 #undef ACTIVATION_LOOPS
 
-static void forward_chunk(float *y, const float *x, int kind, int64_t n)
+static void forward_chunk(VALUE *y, const VALUE *x, int kind, int64_t n)
 {
     switch (kind) {
 #define ACTIVATION_CASE(kind, name)                                                                          \
@@ -45,11 +46,11 @@ static void forward_chunk(float *y, const float *x, int kind, int64_t n)
 #undef ACTIVATION_CASE
     default:
         for (int64_t i = 0; i < n; i++)
-            y[i] = __builtin_nanf("");
+            STORE(y[i], __builtin_nanf(""));
     }
 }
 
-static void backward_chunk(float *dx, const float *x, const float *dy, int kind, int beta, int64_t n)
+static void backward_chunk(VALUE *dx, const VALUE *x, const VALUE *dy, int kind, int beta, int64_t n)
 {
     switch (kind) {
 #define ACTIVATION_CASE(kind, name)                                                                          \
@@ -60,14 +61,14 @@ static void backward_chunk(float *dx, const float *x, const float *dy, int kind,
 #undef ACTIVATION_CASE
     default:
         for (int64_t i = 0; i < n; i++)
-            dx[i] = __builtin_nanf("");
+            STORE(dx[i], __builtin_nanf(""));
     }
 }
 
 void CPU(activation_forward)(void *out_, const void *in_, int kind, int64_t n, void *stream)
 {
-    float *out = out_;
-    const float *in = in_;
+    VALUE *out = out_;
+    const VALUE *in = in_;
     (void)stream;
     CPU_PARALLEL_FOR(n >= CPU_PARALLEL_MIN)
     for (int64_t chunk = 0; chunk < cpu_chunks(n); chunk++)
@@ -77,8 +78,8 @@ void CPU(activation_forward)(void *out_, const void *in_, int kind, int64_t n, v
 void CPU(activation_backward)(void *din_, const void *in_, const void *dout_, int kind, int beta, int64_t n,
                               void *stream)
 {
-    float *din = din_;
-    const float *in = in_, *dout = dout_;
+    VALUE *din = din_;
+    const VALUE *in = in_, *dout = dout_;
     (void)stream;
     CPU_PARALLEL_FOR(n >= CPU_PARALLEL_MIN)
     for (int64_t chunk = 0; chunk < cpu_chunks(n); chunk++) {

@@ -10,9 +10,8 @@
  * threads. Where these are fewer than the threads may be (and more than one head of queries reads each), it
  * is one head of queries: the first of a group writes dk and dv, the others parts of their own in `work`,
  * which are added in order at the end. Which of the two depends on the shape alone. */
-#include "kernels/cpu/activation.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/exp.h"
 #include "kernels/cpu/tile.h"
 
 #include <math.h>
@@ -22,21 +21,6 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-
-enum {
-    ATTENTION_QUERIES = 32, /* lanes of a tile: a multiple of every variant's two vectors */
-    ATTENTION_SLOTS = 32,   /* at most this many threads have work memory */
-    ATTENTION_SUM_KEYS = 32 /* keys whose exponentials are summed apart: bounds the error for long rows */
-};
-
-/* A tile's loops come out a tenth slower where they are inlined into their caller (GCC 12, AVX-512). */
-#define ATTENTION_APART __attribute__((noinline))
-
-/* Heads of queries that read one head of keys. */
-static int attention_group(const struct attention *a)
-{
-    return a->kv_heads > 0 ? a->heads / a->kv_heads : 1;
-}
 
 static bool attention_has_parts(const struct attention *a)
 {
@@ -50,12 +34,6 @@ static size_t attention_slot_floats(const struct attention *a)
 {
     return (size_t)2 * ATTENTION_QUERIES * ((size_t)a->T + (size_t)a->head_size) +
            (size_t)2 * (size_t)a->T * (size_t)a->head_size;
-}
-
-static size_t attention_slots(const struct attention *a)
-{
-    int64_t heads = (int64_t)a->B * a->heads;
-    return heads < ATTENTION_SLOTS ? (size_t)heads : (size_t)ATTENTION_SLOTS;
 }
 
 /* dk and dv (T, HS) of one head of queries. */
@@ -78,128 +56,17 @@ struct head {
     float *dq, *dk, *dv;                       /* backward's */
     float *to, *lse_to;                        /* forward's out and lse */
     size_t q_row, k_row, v_row, dk_row, dv_row, out_row;
-    const int32_t *positions; /* places in this sequence's documents; NULL: one document */
-    int T, HS, causal, window;
+    struct attention_sight sees;
+    int T, HS;
     int add_q, add_k, add_v; /* not 0: backward adds to the old values */
     float scale, cap;
     /* Parts of this thread's slot. The last two are (T,HS), row after row. */
     float *scores, *dscores, *q_transposed, *dout_transposed, *keys, *values;
 };
 
-/* The queries of a tile, and the keys from `start` on that at least one query sees. Of these, lane l sees
- * keys from[l] to diagonal + l. Queries of the tiles before it see the first `old` of them. */
-struct tile {
-    int first, count, start, keys, diagonal, old;
-    int from[ATTENTION_QUERIES];
-};
-
-/* The first key that position t sees. */
-static int first_key(const struct head *h, int t)
-{
-    int from = h->window > 0 && t >= h->window ? t + 1 - h->window : 0;
-    return h->positions && from < t - h->positions[t] ? t - h->positions[t] : from;
-}
-
-/* The end of the keys that queries below `first` see. */
-static int keys_end(const struct head *h, int first)
-{
-    const bool limited = h->window > 0 && h->T - first >= h->window;
-    return first == 0 ? 0 : h->causal ? first : limited ? first - 1 + h->window : h->T;
-}
-
-static struct tile tile_of(const struct head *h, int first)
-{
-    int count = h->T - first < ATTENTION_QUERIES ? h->T - first : ATTENTION_QUERIES;
-    const int end = keys_end(h, first + count), start = first_key(h, first);
-    const int after =
-        h->causal || h->window == 0 ? 0 : h->window - 1; /* keys after its own that a query sees */
-    struct tile t = {.first = first,
-                     .count = count,
-                     .start = start,
-                     .keys = end - start,
-                     .diagonal = h->causal || h->window > 0 ? first - start + after : end,
-                     .old = first > 0 ? keys_end(h, first) - start : 0};
-    for (int lane = 1; lane < count; lane++)
-        t.from[lane] = first_key(h, first + lane) - start;
-    return t;
-}
-
-typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
-typedef int32_t quad_order __attribute__((vector_size(16)));
-
-/* to (4, 32 apart) = the transpose of 4 rows of 4. */
-static inline __attribute__((always_inline)) void transpose_quad(float *to, const float *from, size_t stride)
-{
-    quad a = *(const quad *)from, b = *(const quad *)(from + stride);
-    quad c = *(const quad *)(from + 2 * stride), d = *(const quad *)(from + 3 * stride);
-    quad ab_low = __builtin_shuffle(a, b, (quad_order){0, 4, 1, 5});
-    quad ab_high = __builtin_shuffle(a, b, (quad_order){2, 6, 3, 7});
-    quad cd_low = __builtin_shuffle(c, d, (quad_order){0, 4, 1, 5});
-    quad cd_high = __builtin_shuffle(c, d, (quad_order){2, 6, 3, 7});
-    *(quad *)to = __builtin_shuffle(ab_low, cd_low, (quad_order){0, 1, 4, 5});
-    *(quad *)(to + ATTENTION_QUERIES) = __builtin_shuffle(ab_low, cd_low, (quad_order){2, 3, 6, 7});
-    *(quad *)(to + 2 * ATTENTION_QUERIES) = __builtin_shuffle(ab_high, cd_high, (quad_order){0, 1, 4, 5});
-    *(quad *)(to + 3 * ATTENTION_QUERIES) = __builtin_shuffle(ab_high, cd_high, (quad_order){2, 3, 6, 7});
-}
-
-/* to (HS, 32) = the transpose of `count` rows of HS; the lanes from count on are 0. */
-static void transpose_queries(float *to, const float *from, size_t stride, int count, int HS)
-{
-    int lanes = count / 4 * 4, columns = HS / 4 * 4;
-    for (int lane = 0; lane < lanes; lane += 4)
-        for (int i = 0; i < columns; i += 4)
-            transpose_quad(to + i * ATTENTION_QUERIES + lane, from + (size_t)lane * stride + i, stride);
-    for (int i = 0; i < HS; i++)
-        for (int lane = i < columns ? lanes : 0; lane < ATTENTION_QUERIES; lane++)
-            to[i * ATTENTION_QUERIES + lane] = lane < count ? from[(size_t)lane * stride + i] : 0.0f;
-}
-
-/* Scores become cap tanh(score*scale / cap). */
-static void cap_scores(float *restrict scores, int keys, float scale, float cap)
-{
-#pragma omp simd
-    for (int i = 0; i < keys * ATTENTION_QUERIES; i++)
-        scores[i] = cap * tanh_value(scores[i] * (scale / cap));
-}
-
-/* Scores become exp(score*scale - maximum), not yet divided by their sum, which is returned for each lane
- * with the maximum. */
-static void softmax_lanes(float *restrict scores, float *restrict maximum, float *restrict sum,
-                          const struct tile *t, float scale)
-{
-    const int diagonal = t->diagonal, keys = t->keys;
-    const int *restrict from = t->from;
-    for (int lane = 0; lane < ATTENTION_QUERIES; lane++)
-        maximum[lane] = -INFINITY, sum[lane] = 0;
-    for (int key = 0; key < keys; key++) {
-        float *restrict row = scores + (size_t)key * ATTENTION_QUERIES;
-        for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
-            float s = row[lane] * scale;
-            s = key - diagonal > lane || key < from[lane] ? -INFINITY : s;
-            row[lane] = s;
-            maximum[lane] = s > maximum[lane] ? s : maximum[lane];
-        }
-    }
-    for (int block = 0; block < keys; block += ATTENTION_SUM_KEYS) {
-        int end = block + ATTENTION_SUM_KEYS < keys ? block + ATTENTION_SUM_KEYS : keys;
-        float part[ATTENTION_QUERIES] = {0};
-        for (int key = block; key < end; key++) {
-            float *restrict row = scores + (size_t)key * ATTENTION_QUERIES;
-            for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
-                float e = cpu_exp(row[lane] - maximum[lane]);
-                e = key - diagonal > lane || key < from[lane] ? 0.0f : e;
-                row[lane] = e;
-                part[lane] += e;
-            }
-        }
-        for (int lane = 0; lane < ATTENTION_QUERIES; lane++)
-            sum[lane] += part[lane];
-    }
-}
-
 static ATTENTION_APART void forward_tile(const struct head *h, int first)
 {
-    struct tile t = tile_of(h, first);
+    struct tile t = tile_of(&h->sees, first);
     size_t row = (size_t)h->HS; /* distance of the rows of keys and values */
     float maximum[ATTENTION_QUERIES], sum[ATTENTION_QUERIES];
     float *out = h->to + (size_t)first * h->out_row;
@@ -220,50 +87,6 @@ static ATTENTION_APART void forward_tile(const struct head *h, int first)
     }
 }
 
-/* scores become p and dscores (which come as dp) become ds = p (dp - D) scale. */
-static void backward_lanes(float *restrict scores, float *restrict dscores, const float *restrict lse,
-                           const float *restrict D, const struct tile *t, float scale)
-{
-    const int diagonal = t->diagonal, keys = t->keys;
-    const int *restrict from = t->from;
-    for (int key = 0; key < keys; key++) {
-        float *restrict p = scores + (size_t)key * ATTENTION_QUERIES;
-        float *restrict ds = dscores + (size_t)key * ATTENTION_QUERIES;
-        for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
-            float e = cpu_exp(p[lane] * scale - lse[lane]);
-            e = key - diagonal > lane || key < from[lane] ? 0.0f : e;
-            p[lane] = e;
-            ds[lane] = e * (ds[lane] - D[lane]) * scale;
-        }
-    }
-}
-
-/* The same of scores that are capped already: ds is multiplied by 1 - (score / cap)^2, too. */
-static void capped_backward_lanes(float *restrict scores, float *restrict dscores, const float *restrict lse,
-                                  const float *restrict D, const struct tile *t, float scale, float cap)
-{
-    const float inverse = 1.0f / cap;
-    for (int key = 0; key < t->keys; key++) {
-        float *restrict p = scores + (size_t)key * ATTENTION_QUERIES;
-        float *restrict ds = dscores + (size_t)key * ATTENTION_QUERIES;
-        for (int lane = 0; lane < ATTENTION_QUERIES; lane++) {
-            float part = p[lane] * inverse, e = cpu_exp(p[lane] - lse[lane]);
-            e = key - t->diagonal > lane || key < t->from[lane] ? 0.0f : e;
-            p[lane] = e;
-            ds[lane] = e * (ds[lane] - D[lane]) * scale * (1.0f - part * part);
-        }
-    }
-}
-
-static float row_dot(const float *a, const float *b, int n)
-{
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
-
 /* to (keys, HS) += or = a (keys, count) b (count, HS): added to the first `old` keys, written to the others.
  */
 static void add_to_keys(float *to, size_t to_row, const float *a, const float *b, size_t b_row, int old,
@@ -277,7 +100,7 @@ static void add_to_keys(float *to, size_t to_row, const float *a, const float *b
 
 static ATTENTION_APART void backward_tile(const struct head *h, int first)
 {
-    struct tile t = tile_of(h, first);
+    struct tile t = tile_of(&h->sees, first);
     size_t row = (size_t)h->HS; /* distance of the rows of keys and values */
     const float *q = h->q + (size_t)first * h->q_row, *dout = h->dout + (size_t)first * h->out_row;
     const float *out = h->out + (size_t)first * h->out_row;
@@ -319,7 +142,7 @@ struct call {
     float *slots, *parts;
 };
 
-static float *part_of(const struct call *c, int b, int h)
+static float *attention_part(const struct call *c, int b, int h)
 {
     int group = attention_group(c->a), others = group - 1;
     size_t index = ((size_t)b * c->a->kv_heads + (size_t)(h / group)) * (size_t)others;
@@ -339,13 +162,11 @@ static struct head head_at(const struct call *c, int b, int h, float *slot)
                       .k_row = k_row,
                       .v_row = v_row,
                       .out_row = out_row,
-                      .positions = a->causal && a->positions ? a->positions + row : NULL,
+                      .sees = sight_of(a, b),
                       .T = a->lengths ? a->lengths[b] : a->T,
                       .HS = a->head_size,
-                      .causal = a->causal,
-                      .window = a->window < a->T ? a->window : 0, /* all are within a longer one */
                       .cap = (float)a->cap,
-                      .scale = a->scale != 0 ? (float)a->scale : 1.0f / sqrtf((float)a->head_size)};
+                      .scale = attention_scale(a)};
     size_t out = row * out_row + (size_t)h * HS, statistics = ((size_t)b * a->heads + (size_t)h) * T;
     at.scores = slot;
     at.dscores = at.scores + T * ATTENTION_QUERIES;
@@ -401,7 +222,7 @@ static void backward_head(const struct call *c, int b, int h, float *slot)
         if (!at.add_v)
             zero_rows(at.dv, at.dv_row, at.T, c->a->T, at.HS);
     } else if (attention_has_parts(c->a)) {
-        at.dk = part_of(c, b, h), at.dk_row = (size_t)at.HS, at.add_k = 0;
+        at.dk = attention_part(c, b, h), at.dk_row = (size_t)at.HS, at.add_k = 0;
         at.dv = at.dk + (size_t)c->a->T * (size_t)at.HS, at.dv_row = (size_t)at.HS, at.add_v = 0;
     } else {
         at.add_k = at.add_v = 1; /* the group's first head has written dk and dv */
@@ -457,7 +278,7 @@ static void add_parts(const struct call *c)
         for (int h = 0; h < a->heads; h++) {
             if (h % group == 0)
                 continue;
-            const float *restrict part = part_of(c, b, h) + (size_t)t * (size_t)HS;
+            const float *restrict part = attention_part(c, b, h) + (size_t)t * (size_t)HS;
             const float *restrict part_v = part + (size_t)a->T * (size_t)HS;
             float *restrict dk = c->dk + (size_t)row * (size_t)a->k_row + (size_t)(h / group) * (size_t)HS;
             float *restrict dv = c->dv + (size_t)row * (size_t)a->v_row + (size_t)(h / group) * (size_t)HS;

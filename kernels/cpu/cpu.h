@@ -1,8 +1,9 @@
 /* cpu.h - inside kernels/cpu: one source, several instruction sets. Every file is compiled once for each
- * variant with CPU_VARIANT defined (base, avx2, avx512), and CPU(name) is cpu_name_<variant>.
+ * variant with CPU_VARIANT defined (base, avx2, avx512), and CPU(name) is cpu_name_<variant>. The variant
+ * avx512bf16 is the files whose values may be of bf16 (value.h), with CPU_BF16 defined.
  *
  * Rules of these files: nothing runs but through the variant's table (no constructors, no external names but
- * CPU(...), and only table.c names the table); float only; loops that the compiler vectorises, with
+ * CPU(...), and only table.c names the table); arithmetic is float; loops that the compiler vectorises, with
  * `omp simd reduction` where a sum may be split over lanes; no -ffast-math, so a NaN or infinity in the input
  * shows in the output; OpenMP by CPU_PARALLEL_FOR; and results do not depend on the number of threads: what
  * is summed across threads is summed in blocks whose number depends on the shape alone. (The linear_*
@@ -42,7 +43,7 @@ enum { CPU_LANES = 4 };
 #endif
 
 /* The table of each variant: the only thing of it that is named outside of it, and by table.c alone. */
-extern const struct kernels cpu_table_base, cpu_table_avx2, cpu_table_avx512;
+extern const struct kernels cpu_table_base, cpu_table_avx2, cpu_table_avx512, cpu_table_avx512bf16;
 
 #define CPU_PRAGMA(text) _Pragma(#text)
 /* A loop over independent pieces on the threads of kernels_cpu_threads (team.c); `condition` is whether it is

@@ -1,9 +1,10 @@
 /* dropout.c - dropout in groups of 64 elements, whose mask is 16 blocks of Philox side by side. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/philox_lanes.h"
+#include "kernels/cpu/value.h"
 
 /* `count` elements (at most a group) of a sample, the first of which is number `element`. */
-static void dropout_group(float *out, const float *in, int64_t element, int count, int beta,
+static void dropout_group(VALUE *out, const VALUE *in, int64_t element, int count, int beta,
                           const struct dropout_place *place)
 {
     uint32_t word[4][DROPOUT_LANES] __attribute__((aligned(64)));
@@ -14,19 +15,19 @@ static void dropout_group(float *out, const float *in, int64_t element, int coun
     if (beta) {
 #pragma omp simd
         for (int i = 0; i < count; i++)
-            out[i] += words[i] >= threshold && factor > 0 ? in[i] * factor : 0.0f;
+            STORE(out[i], LOAD(out[i]) + (words[i] >= threshold && factor > 0 ? LOAD(in[i]) * factor : 0.0f));
     } else {
 #pragma omp simd
         for (int i = 0; i < count; i++)
-            out[i] = words[i] >= threshold && factor > 0 ? in[i] * factor : 0.0f;
+            STORE(out[i], words[i] >= threshold && factor > 0 ? LOAD(in[i]) * factor : 0.0f);
     }
 }
 
 void CPU(dropout)(void *out_, const void *in_, int64_t rows, int width, int rows_per_sample, int64_t sample,
                   uint32_t layer, double p, int beta, const struct step_scalars *scalars, void *stream)
 {
-    float *out = out_;
-    const float *in = in_;
+    VALUE *out = out_;
+    const VALUE *in = in_;
     const int64_t size = (int64_t)rows_per_sample * width, n = rows * width;
     const int64_t chunks = cpu_chunks(size), samples = size > 0 ? (n + size - 1) / size : 0;
     const uint64_t first_sample = scalars->first_sample + (uint64_t)sample;

@@ -1,13 +1,14 @@
 /* elementwise.c - residual add, sum of gradients, scaling: bound by memory, so they are plain loops in
  * chunks. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/value.h"
 
 #include <string.h>
 
 void CPU(add)(void *out_, const void *a_, const void *b_, int64_t n, void *stream)
 {
-    float *out = out_;
-    const float *a = a_, *b = b_;
+    VALUE *out = out_;
+    const VALUE *a = a_, *b = b_;
     (void)stream;
     CPU_PARALLEL_FOR(n >= CPU_PARALLEL_MIN)
     for (int64_t chunk = 0; chunk < cpu_chunks(n); chunk++) {
@@ -15,43 +16,44 @@ void CPU(add)(void *out_, const void *a_, const void *b_, int64_t n, void *strea
         /* out may be a or b, at the same index only. */
 #pragma omp simd
         for (int64_t i = chunk * CPU_CHUNK; i < end; i++)
-            out[i] = a[i] + b[i];
+            STORE(out[i], LOAD(a[i]) + LOAD(b[i]));
     }
 }
 
 void CPU(accumulate)(void *out_, const void *in_, int beta, int64_t n, void *stream)
 {
-    float *restrict out = out_;
-    const float *restrict in = in_;
+    VALUE *restrict out = out_;
+    const VALUE *restrict in = in_;
     (void)stream;
     CPU_PARALLEL_FOR(n >= CPU_PARALLEL_MIN)
     for (int64_t chunk = 0; chunk < cpu_chunks(n); chunk++) {
         int64_t first = chunk * CPU_CHUNK, end = first + cpu_chunk_size(n, chunk);
         if (!beta)
-            memcpy(out + first, in + first, (size_t)(end - first) * sizeof(float));
+            memcpy(out + first, in + first, (size_t)(end - first) * sizeof *out);
         else
             for (int64_t i = first; i < end; i++)
-                out[i] += in[i];
+                STORE(out[i], LOAD(out[i]) + LOAD(in[i]));
     }
 }
 
 void CPU(scale)(void *values_, double factor, int64_t n, void *stream)
 {
-    float *values = values_, by = (float)factor;
+    VALUE *values = values_;
+    const float by = (float)factor;
     (void)stream;
     CPU_PARALLEL_FOR(n >= CPU_PARALLEL_MIN)
     for (int64_t chunk = 0; chunk < cpu_chunks(n); chunk++) {
         int64_t end = chunk * CPU_CHUNK + cpu_chunk_size(n, chunk);
         for (int64_t i = chunk * CPU_CHUNK; i < end; i++)
-            values[i] *= by;
+            STORE(values[i], LOAD(values[i]) * by);
     }
 }
 
 void CPU(slice_forward)(void *out_, const void *in_, int64_t rows, int row, int first, int width,
                         void *stream)
 {
-    float *out = out_;
-    const float *in = in_;
+    VALUE *out = out_;
+    const VALUE *in = in_;
     (void)stream;
     CPU_PARALLEL_FOR(rows * width >= CPU_PARALLEL_MIN)
     for (int64_t n = 0; n < rows; n++)
@@ -61,19 +63,19 @@ void CPU(slice_forward)(void *out_, const void *in_, int64_t rows, int row, int 
 void CPU(slice_backward)(void *din_, const void *dout_, int64_t rows, int row, int first, int width, int beta,
                          void *stream)
 {
-    float *din = din_;
-    const float *dout = dout_;
+    VALUE *din = din_;
+    const VALUE *dout = dout_;
     (void)stream;
     CPU_PARALLEL_FOR(rows * row >= CPU_PARALLEL_MIN)
     for (int64_t n = 0; n < rows; n++) {
-        float *restrict to = din + n * row;
-        const float *restrict from = dout + n * width;
+        VALUE *restrict to = din + n * row;
+        const VALUE *restrict from = dout + n * width;
         if (!beta) {
             memset(to, 0, (size_t)row * sizeof *to);
             memcpy(to + first, from, (size_t)width * sizeof *to);
         } else {
             for (int i = 0; i < width; i++)
-                to[first + i] += from[i];
+                STORE(to[first + i], LOAD(to[first + i]) + LOAD(from[i]));
         }
     }
 }

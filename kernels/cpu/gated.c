@@ -2,6 +2,7 @@
  * kernels/ref/activation.c). */
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/value.h"
 
 #define GATED(X)                                                                                             \
     X(ACTIVATION_GELU_TANH, gelu_tanh)                                                                       \
@@ -12,36 +13,36 @@
 
 /* The betas are constants at every call. */
 #define GATED_ARGUMENTS                                                                                      \
-    float *dgate, float *dup, const float *gate, const float *up, const float *dout, const int beta_gate,    \
+    VALUE *dgate, VALUE *dup, const VALUE *gate, const VALUE *up, const VALUE *dout, const int beta_gate,    \
         const int beta_up, int64_t n
 #define GATED_INLINE static inline __attribute__((always_inline)) void
 
 /* Outputs may be inputs, at the same index only, here and below. */
 #define GATED_LOOPS(kind, name)                                                                              \
-    static void gated_##name(float *out, const float *gate, const float *up, int64_t n)                      \
+    static void gated_##name(VALUE *out, const VALUE *gate, const VALUE *up, int64_t n)                      \
     {                                                                                                        \
         CPU_PRAGMA(omp simd)                                                                                 \
         for (int64_t i = 0; i < n; i++)                                                                      \
-            out[i] = name##_value(gate[i]) * up[i];                                                          \
+            STORE(out[i], name##_value(LOAD(gate[i])) * LOAD(up[i]));                                        \
     }                                                                                                        \
     static void gated_##name##_backward(GATED_ARGUMENTS)                                                     \
     {                                                                                                        \
         CPU_PRAGMA(omp simd)                                                                                 \
         for (int64_t i = 0; i < n; i++) {                                                                    \
-            float x = gate[i], dy = dout[i];                                                                 \
-            float dx = dy * up[i] * name##_slope(x), du = dy * name##_value(x);                              \
-            dgate[i] = beta_gate ? dgate[i] + dx : dx;                                                       \
-            dup[i] = beta_up ? dup[i] + du : du;                                                             \
+            float x = LOAD(gate[i]), dy = LOAD(dout[i]);                                                     \
+            float dx = dy * LOAD(up[i]) * name##_slope(x), du = dy * name##_value(x);                        \
+            STORE(dgate[i], beta_gate ? LOAD(dgate[i]) + dx : dx);                                           \
+            STORE(dup[i], beta_up ? LOAD(dup[i]) + du : du);                                                 \
         }                                                                                                    \
     }
 GATED(GATED_LOOPS)
 #undef GATED_LOOPS
 
-static void gated_silu(float *out, const float *gate, const float *up, int64_t n)
+static void gated_silu(VALUE *out, const VALUE *gate, const VALUE *up, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++)
-        out[i] = silu_value(gate[i]) * up[i];
+        STORE(out[i], silu_value(LOAD(gate[i])) * LOAD(up[i]));
 }
 
 /* One exponential serves value and slope. */
@@ -49,14 +50,14 @@ GATED_INLINE gated_silu_backward(GATED_ARGUMENTS)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        float x = gate[i], dy = dout[i], e = cpu_exp(-x), s = 1.0f / (1.0f + e);
-        float dx = dy * up[i] * (s + x * (s * (e * s))), du = dy * (x * s);
-        dgate[i] = beta_gate ? dgate[i] + dx : dx;
-        dup[i] = beta_up ? dup[i] + du : du;
+        float x = LOAD(gate[i]), dy = LOAD(dout[i]), e = cpu_exp(-x), s = 1.0f / (1.0f + e);
+        float dx = dy * LOAD(up[i]) * (s + x * (s * (e * s))), du = dy * (x * s);
+        STORE(dgate[i], beta_gate ? LOAD(dgate[i]) + dx : dx);
+        STORE(dup[i], beta_up ? LOAD(dup[i]) + du : du);
     }
 }
 
-static void gated_chunk(float *out, const float *gate, const float *up, int kind, int64_t n)
+static void gated_chunk(VALUE *out, const VALUE *gate, const VALUE *up, int kind, int64_t n)
 {
     switch (kind) {
     case ACTIVATION_SILU:
@@ -70,7 +71,7 @@ static void gated_chunk(float *out, const float *gate, const float *up, int kind
 #undef GATED_CASE
     default:
         for (int64_t i = 0; i < n; i++)
-            out[i] = __builtin_nanf("");
+            STORE(out[i], __builtin_nanf(""));
     }
 }
 
@@ -88,14 +89,14 @@ GATED_INLINE gated_chunk_backward(GATED_ARGUMENTS, int kind)
 #undef GATED_CASE
     default:
         for (int64_t i = 0; i < n; i++)
-            dgate[i] = dup[i] = __builtin_nanf("");
+            STORE(dgate[i], __builtin_nanf("")), STORE(dup[i], __builtin_nanf(""));
     }
 }
 
 void CPU(gated_forward)(void *out_, const void *gate_, const void *up_, int kind, int64_t n, void *stream)
 {
-    float *out = out_;
-    const float *gate = gate_, *up = up_;
+    VALUE *out = out_;
+    const VALUE *gate = gate_, *up = up_;
     (void)stream;
     CPU_PARALLEL_FOR(n >= CPU_PARALLEL_MIN)
     for (int64_t chunk = 0; chunk < cpu_chunks(n); chunk++) {
@@ -107,8 +108,8 @@ void CPU(gated_forward)(void *out_, const void *gate_, const void *up_, int kind
 void CPU(gated_backward)(void *dgate_, void *dup_, const void *gate_, const void *up_, const void *dout_,
                          int kind, int beta_gate, int beta_up, int64_t n, void *stream)
 {
-    float *dgate = dgate_, *dup = dup_;
-    const float *gate = gate_, *up = up_, *dout = dout_;
+    VALUE *dgate = dgate_, *dup = dup_;
+    const VALUE *gate = gate_, *up = up_, *dout = dout_;
     (void)stream;
     CPU_PARALLEL_FOR(n >= CPU_PARALLEL_MIN)
     for (int64_t chunk = 0; chunk < cpu_chunks(n); chunk++) {

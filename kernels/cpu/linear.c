@@ -1,20 +1,21 @@
 /* linear.c - the dense layer: three products (product.h), the bias and its gradient.
  *
  * The bias costs nothing. OpenBLAS always adds its product to the output (where beta is 0 it first clears the
- * output in an extra pass), so the output is filled with the bias and beta is 1. */
+ * output in an extra pass), so the output of float is filled with the bias and beta is 1. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/product.h"
+#include "kernels/cpu/value.h"
 
 #include <string.h>
 
 static void linear_forward(void *out_, const void *in, const void *weight, const void *bias, int N, int C,
                            int OC, int row, enum kernels_products by)
 {
-    float *out = out_;
-    if (bias) {
+    VALUE *out = out_;
+    if (bias && !CPU_NARROW) {
         CPU_PARALLEL_FOR((int64_t)N * OC >= CPU_PARALLEL_MIN)
         for (int n = 0; n < N; n++)
-            memcpy(out + (size_t)n * row, bias, (size_t)OC * sizeof(float));
+            memcpy(out + (size_t)n * row, bias, (size_t)OC * sizeof *out);
     }
     CPU(product)
     (&(struct product){.a_transposed = false,
@@ -26,7 +27,8 @@ static void linear_forward(void *out_, const void *in, const void *weight, const
                        .b = weight,
                        .a_stride = C,
                        .b_stride = C,
-                       .beta = bias ? 1.0f : 0.0f,
+                       .bias = CPU_NARROW ? bias : NULL,
+                       .beta = bias && !CPU_NARROW ? 1.0f : 0.0f,
                        .out = out,
                        .out_stride = row},
      by);
@@ -57,7 +59,7 @@ static void linear_backward_input(void *din, const void *dout, const void *weigh
  * rows are summed in groups so that the error grows with the root of N and not with N. */
 enum { BIAS_STRIP = 64, BIAS_GROUP = 64, BIAS_AHEAD = 24, BIAS_LINE = 16 };
 
-static void bias_gradient_strip(float *dbias, const float *dout, int N, int row, int width, int beta)
+static void bias_gradient_strip(float *dbias, const VALUE *dout, int N, int row, int width, int beta)
 {
     float total[BIAS_STRIP];
     for (int i = 0; i < width; i++)
@@ -66,11 +68,11 @@ static void bias_gradient_strip(float *dbias, const float *dout, int N, int row,
         float group[BIAS_STRIP] = {0};
         int end = first + BIAS_GROUP < N ? first + BIAS_GROUP : N;
         for (int n = first; n < end; n++) {
-            const float *values = dout + (size_t)n * row;
+            const VALUE *values = dout + (size_t)n * row;
             for (int i = 0; i < width; i += BIAS_LINE) /* rows are pages apart: nothing else fetches them */
                 __builtin_prefetch(values + (size_t)BIAS_AHEAD * row + i);
             for (int i = 0; i < width; i++)
-                group[i] += values[i];
+                group[i] += LOAD(values[i]);
         }
         for (int i = 0; i < width; i++)
             total[i] += group[i];
@@ -82,7 +84,7 @@ static void linear_backward_weight(void *dweight, void *dbias_, const void *dout
                                    int C, int OC, int row, int beta, enum kernels_products by)
 {
     float *dbias = dbias_;
-    const float *dout = dout_;
+    const VALUE *dout = dout_;
     if (dweight)
         CPU(product)
     (&(struct product){.a_transposed = true,
@@ -96,6 +98,7 @@ static void linear_backward_weight(void *dweight, void *dbias_, const void *dout
                        .b_stride = C,
                        .beta = beta ? 1.0f : 0.0f,
                        .out = dweight,
+                       .gradient = true,
                        .out_stride = C},
      by);
     if (!dbias)
@@ -128,7 +131,11 @@ static void linear_backward_weight(void *dweight, void *dbias_, const void *dout
         (void)stream;                                                                                        \
         linear_backward_weight(dweight, dbias, dout, in, N, C, OC, row, beta, by);                           \
     }
+#ifdef CPU_BF16
+LINEAR_SLOTS(, KERNELS_BF16)
+#else
 LINEAR_SLOTS(, KERNELS_OPENBLAS)
 LINEAR_SLOTS(_onednn, KERNELS_ONEDNN)
 LINEAR_SLOTS(_bf16, KERNELS_BF16)
 LINEAR_SLOTS(_auto, KERNELS_AUTO)
+#endif

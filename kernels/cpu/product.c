@@ -40,7 +40,7 @@ static void by_openblas(const struct product *p, const struct rectangle *r, int 
                 p->b_transposed ? CblasTrans : CblasNoTrans, r->rows, r->columns, depth, 1.0f,
                 at(p->a, p->a_transposed, p->a_stride, r->row, k), p->a_stride,
                 at(p->b, p->b_transposed, p->b_stride, k, r->column), p->b_stride, beta,
-                p->out + (size_t)r->row * (size_t)p->out_stride + r->column, p->out_stride);
+                (float *)p->out + (size_t)r->row * (size_t)p->out_stride + r->column, p->out_stride);
 }
 
 static bool by_onednn(const struct product *p, const struct rectangle *r)
@@ -48,7 +48,7 @@ static bool by_onednn(const struct product *p, const struct rectangle *r)
     return onednn_f32(p->a_transposed, p->b_transposed, r->rows, r->columns, p->depth,
                       at(p->a, p->a_transposed, p->a_stride, r->row, 0), p->a_stride,
                       at(p->b, p->b_transposed, p->b_stride, 0, r->column), p->b_stride, p->beta,
-                      p->out + (size_t)r->row * (size_t)p->out_stride + r->column, p->out_stride);
+                      (float *)p->out + (size_t)r->row * (size_t)p->out_stride + r->column, p->out_stride);
 }
 
 /* ---- bf16 ---- */
@@ -93,11 +93,21 @@ static void rows_by_bf16(const struct product *p, const struct rectangle *r, uin
         for (int c = 0; c < r->columns; c += COLUMNS_BLOCK) {
             const struct rectangle block = {r->row, r->rows, r->column + c,
                                             smaller(COLUMNS_BLOCK, r->columns - c)};
-            float *out = p->out + (size_t)block.row * (size_t)p->out_stride + block.column;
+            float *out = (float *)p->out + (size_t)block.row * (size_t)p->out_stride + block.column;
             take_block(b, p->b, p->b_transposed, p->b_stride, k, depth, block.column, block.columns);
-            if (!onednn_bf16(p->a_transposed, p->b_transposed, block.rows, block.columns, depth, a,
-                             p->a_transposed ? block.rows : depth, b, p->b_transposed ? depth : block.columns,
-                             beta, out, p->out_stride))
+            const struct onednn_product product = {.a_transposed = p->a_transposed,
+                                                   .b_transposed = p->b_transposed,
+                                                   .rows = block.rows,
+                                                   .columns = block.columns,
+                                                   .depth = depth,
+                                                   .a = a,
+                                                   .b = b,
+                                                   .a_stride = p->a_transposed ? block.rows : depth,
+                                                   .b_stride = p->b_transposed ? depth : block.columns,
+                                                   .adds = beta != 0,
+                                                   .out = out,
+                                                   .out_stride = p->out_stride};
+            if (!onednn_bf16(&product))
                 by_openblas(p, &block, k, depth, beta); /* no memory for a primitive */
         }
     }

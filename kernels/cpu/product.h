@@ -6,15 +6,18 @@
 #include <stdbool.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/value.h"
 
-/* out (rows, columns) = a b + beta out; a and b are read transposed where they say so. */
+/* out (rows, columns) = a b + bias + beta out; a and b are read transposed where they say so. */
 struct product {
     bool a_transposed, b_transposed;
     int rows, columns, depth;
-    const float *a, *b;
+    const VALUE *a, *b;
     int a_stride, b_stride;
-    float beta; /* 0 or 1 */
-    float *out;
+    const WEIGHT *bias; /* (columns), added to each row; NULL: none. Of bf16 alone, and with beta 0 */
+    float beta;         /* 0 or 1 */
+    void *out;          /* float where `gradient`, else VALUE */
+    bool gradient;
     int out_stride;
 };
 

@@ -4,6 +4,7 @@
  * position's angle, in double (32 turns lose less than 1e-14). Frequencies are taken ROTARY_PAIRS at a time,
  * so that they and the angles are on the stack. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/value.h"
 
 #include <math.h>
 
@@ -16,33 +17,33 @@ struct rotary_pairs {
 };
 
 struct rotary_call {
-    float *out;
-    const float *in;
+    VALUE *out;
+    const VALUE *in;
     const int32_t *positions; /* (B,T); NULL: first.. */
     int first, B, T, NH, HS, size, beta;
     double direction; /* 1 or -1 */
     double amplitude;
 };
 
-static void turn_head(float *out, const float *in, const float *restrict cosine, const float *restrict sine,
+static void turn_head(VALUE *out, const VALUE *in, const float *restrict cosine, const float *restrict sine,
                       int count, int half, int beta)
 {
-    float *out2 = out + half;
-    const float *in2 = in + half;
+    VALUE *out2 = out + half;
+    const VALUE *in2 = in + half;
     /* out may be in, at the same index only. */
     if (beta) {
 #pragma omp simd
         for (int i = 0; i < count; i++) {
-            float x = in[i], y = in2[i];
-            out[i] += x * cosine[i] - y * sine[i];
-            out2[i] += y * cosine[i] + x * sine[i];
+            float x = LOAD(in[i]), y = LOAD(in2[i]);
+            STORE(out[i], LOAD(out[i]) + (x * cosine[i] - y * sine[i]));
+            STORE(out2[i], LOAD(out2[i]) + (y * cosine[i] + x * sine[i]));
         }
     } else {
 #pragma omp simd
         for (int i = 0; i < count; i++) {
-            float x = in[i], y = in2[i];
-            out[i] = x * cosine[i] - y * sine[i];
-            out2[i] = y * cosine[i] + x * sine[i];
+            float x = LOAD(in[i]), y = LOAD(in2[i]);
+            STORE(out[i], x * cosine[i] - y * sine[i]);
+            STORE(out2[i], y * cosine[i] + x * sine[i]);
         }
     }
 }
@@ -106,7 +107,7 @@ static void rotary_rest(const struct rotary_call *c)
     for (int64_t head = 0; head < (int64_t)c->B * c->T * c->NH; head++)
         for (int i = c->size; i < c->HS; i++) {
             const int64_t at = head * c->HS + i;
-            c->out[at] = c->beta ? c->out[at] + c->in[at] : c->in[at];
+            STORE(c->out[at], c->beta ? LOAD(c->out[at]) + LOAD(c->in[at]) : LOAD(c->in[at]));
         }
 }
 

@@ -62,11 +62,29 @@ const struct kernels *kernels_cpu(unsigned isa_mask)
     return &cpu_table_base;
 }
 
+/* The fast table of bf16; NULL: the processor has no AVX512-BF16, or oneDNN is absent or does not use it. */
+static const struct kernels *narrow_table(void)
+{
+#ifdef CPU_HAVE_X86_VARIANTS
+    if ((isa_available() & KERNELS_ISA_AVX512) && __builtin_cpu_supports("avx512bf16") &&
+        !onednn_open(NULL) && onednn_has_bf16())
+        return &cpu_table_avx512bf16;
+#endif
+    return NULL;
+}
+
 const struct kernels *kernels_cpu_values(enum dtype value)
 {
-    return value == DTYPE_BF16  ? kernels_ref_bf16()
-           : value == DTYPE_F16 ? kernels_ref_f16()
-                                : kernels_cpu(~0u);
+    const struct kernels *narrow = value == DTYPE_BF16 ? narrow_table() : NULL;
+    return narrow                ? narrow
+           : value == DTYPE_BF16 ? kernels_ref_bf16()
+           : value == DTYPE_F16  ? kernels_ref_f16()
+                                 : kernels_cpu(~0u);
+}
+
+static bool is_narrow_table(const struct kernels *kernels)
+{
+    return kernels->value == DTYPE_BF16 && kernels != kernels_ref_bf16();
 }
 
 /* ---- tables by library ---- */
@@ -118,6 +136,10 @@ const struct kernels *kernels_cpu_by(enum kernels_products by, struct muster_err
 
 const char *kernels_cpu_library(const struct kernels *kernels)
 {
+    if (is_narrow_table(kernels)) {
+        (void)pthread_once(&tables_once, fill_tables_by); /* cannot fail: both arguments are valid */
+        return libraries_text;
+    }
     if (kernels->value != DTYPE_F32)
         return "loops of the reference";
     if (kernels == &tables_by[KERNELS_ONEDNN])
@@ -128,7 +150,7 @@ const char *kernels_cpu_library(const struct kernels *kernels)
 
 int64_t kernels_cpu_scratch_bytes(const struct kernels *kernels)
 {
-    return kernels == &tables_by[KERNELS_BF16] ? SCRATCH_BYTES : 0;
+    return kernels == &tables_by[KERNELS_BF16] || is_narrow_table(kernels) ? SCRATCH_BYTES : 0;
 }
 
 void kernels_cpu_scratch(void *memory)

@@ -62,8 +62,9 @@ int api_plan_sizes(struct muster_trainer *t, int local_size, struct muster_error
     t->plan.kernels =
         chosen.ops->host_memory ? kernels_cpu_values(t->plan.value_dtype) : chosen.ops->kernels(NULL);
     t->found.device = chosen;
-    if (chosen.ops->scratch_bytes && t->plan.value_dtype == DTYPE_F32) {
-        const struct kernels *kernels = kernels_cpu_by(api_choose_products(t), err);
+    if (chosen.ops->scratch_bytes) {
+        const struct kernels *kernels =
+            t->plan.value_dtype != DTYPE_F32 ? t->plan.kernels : kernels_cpu_by(api_choose_products(t), err);
         const int threads = t->config.threads ? (int)t->config.threads : host_threads(local_size);
         if (!kernels)
             return -1;

@@ -188,13 +188,7 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
     if (api_device_find(t, options->local_rank, &t->found, err))
         return -1;
     options->products = t->products = api_choose_products(t);
-    if (t->plan.value_dtype == DTYPE_F32)
-        return 0;
-    if (!t->found.device.ops->host_memory) {
-        options->values = t->plan.value_dtype;
-        return 0;
-    }
-    options->kernels = kernels_cpu_values(t->plan.value_dtype);
+    options->values = t->plan.value_dtype;
     return 0;
 }
 

@@ -49,8 +49,24 @@ static const struct kernels *cpu_kernels(struct device *device)
     return device ? device->kernels : kernels_cpu(~0u);
 }
 
+/* Without bf16 in the processor, and of f16, it is the reference: slow, and right. */
+static int cpu_values(struct device *device, enum dtype values, struct muster_error *err)
+{
+    (void)err; /* every CPU has a table of each type */
+    device->kernels = kernels_cpu_values(values);
+    return 0;
+}
+
+static const struct kernels *cpu_kernels_f32(struct device *device)
+{
+    (void)device;
+    return kernels_cpu(~0u);
+}
+
 static int cpu_products(struct device *device, enum kernels_products by, struct muster_error *err)
 {
+    if (device->kernels->value != DTYPE_F32)
+        return 0; /* values of 16 bits have one table */
     const struct kernels *kernels = kernels_cpu_by(by, err);
     if (!kernels)
         return -1;
@@ -174,6 +190,8 @@ const struct device_ops *device_cpu(void)
         .open = cpu_open,
         .close = cpu_close,
         .kernels = cpu_kernels,
+        .values = cpu_values,
+        .kernels_f32 = cpu_kernels_f32,
         .products = cpu_products,
         .scratch_bytes = cpu_scratch_bytes,
         .scratch = cpu_take_scratch,

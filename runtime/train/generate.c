@@ -195,7 +195,7 @@ int trainer_generate(struct trainer *trainer, struct generate_options *options, 
     options->drawn = 0;
     struct generator g = {.trainer = trainer, .model = trainer->model, .kernels = trainer->kernels};
     if (g.kernels->value != g.kernels->statistic) /* whole parameters come in fp32 */
-        g.kernels = trainer->ops->host_memory ? kernels_cpu(~0u) : trainer->ops->kernels_f32(trainer->device);
+        g.kernels = trainer->ops->kernels_f32(trainer->device);
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
     bool draws = trainer->rank == 0;

@@ -9,6 +9,7 @@ Prints FILE:LINE and the line of each, and exits 1 if there is one. Products wit
 are bounded by something else. A planted product has to be found in each run."""
 import argparse
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -139,6 +140,9 @@ def runs(options, root, folder):
         cpu = [p for p in sorted(root.glob("kernels/cpu/*.c")) if "CPU(" in p.read_text()]
         yield [options.cc, "-std=gnu11", *common], sorted(root.glob("kernels/ref/*.c"))
         yield [options.cc, "-std=gnu11", "-fopenmp", "-DCPU_VARIANT=base", *common], cpu
+        if platform.machine() == "x86_64":
+            flags = ["-march=x86-64-v4", "-mavx512bf16", "-DCPU_BF16"]
+            yield [options.cc, "-std=gnu11", "-fopenmp", "-DCPU_VARIANT=avx512bf16", *flags, *common], sorted(root.glob("kernels/cpu/narrow/*.c"))
     if options.cxx:
         unity = folder / "unity.cu"
         unity.write_text("".join(f'#include "{p}"\n' for p in sorted(root.glob("kernels/cuda/**/*.cu"))))

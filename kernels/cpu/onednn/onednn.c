@@ -124,17 +124,14 @@ static const void *find_or_make(const struct onednn_shape *s)
     return found;
 }
 
-bool onednn_bf16(bool a_transposed, bool b_transposed, int rows, int columns, int depth, const uint16_t *a,
-                 int a_stride, const uint16_t *b, int b_stride, float beta, float *out, int out_stride)
+bool onednn_bf16(const struct onednn_product *p)
 {
-    const struct onednn_shape shape = {rows,
-                                       columns,
-                                       depth,
-                                       a_stride,
-                                       b_stride,
-                                       out_stride,
-                                       (a_transposed ? 1 : 0) | (b_transposed ? 2 : 0) | (beta != 0 ? 4 : 0)};
+    const int flags = (p->a_transposed ? ONEDNN_A_TRANSPOSED : 0) |
+                      (p->b_transposed ? ONEDNN_B_TRANSPOSED : 0) | (p->adds ? ONEDNN_ADDS : 0) |
+                      (p->bias ? ONEDNN_BIAS : 0) | (p->narrow ? ONEDNN_NARROW : 0);
+    const struct onednn_shape shape = {p->rows,     p->columns,    p->depth, p->a_stride,
+                                       p->b_stride, p->out_stride, flags};
     const void *made = find_or_make(&shape);
     uint16_t *scratch = cpu_scratch();
-    return made && scratch && abi->run(made, a, b, out, scratch + SCRATCH_ELEMENTS);
+    return made && scratch && abi->run(made, p, scratch + SCRATCH_ELEMENTS);
 }

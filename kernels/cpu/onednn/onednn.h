@@ -21,9 +21,20 @@ const char *onednn_text(void);
  * On the calling thread alone. false: the library refused, and out is as it was. */
 bool onednn_f32(bool a_transposed, bool b_transposed, int rows, int columns, int depth, const float *a,
                 int a_stride, const float *b, int b_stride, float beta, float *out, int out_stride);
+
 /* The same of bf16 factors, added up in fp32: a (rows, depth), or (depth, rows) where it is transposed, and b
  * (depth, columns) or (columns, depth). */
-bool onednn_bf16(bool a_transposed, bool b_transposed, int rows, int columns, int depth, const uint16_t *a,
-                 int a_stride, const uint16_t *b, int b_stride, float beta, float *out, int out_stride);
+struct onednn_product {
+    bool a_transposed, b_transposed;
+    int rows, columns, depth;
+    const void *a, *b; /* bf16 */
+    int a_stride, b_stride;
+    const void *bias; /* bf16 (columns), added to each row; NULL: none */
+    bool adds;        /* to the old values of out; without a bias */
+    void *out;        /* bf16 where `narrow`, rounded once; else fp32 */
+    bool narrow;
+    int out_stride;
+};
+bool onednn_bf16(const struct onednn_product *product);
 
 #endif

@@ -6,11 +6,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/cpu/onednn/onednn.h"
 #include "proto/include/muster_error.h"
 
 struct onednn_shape {
     int32_t rows, columns, depth, a_stride, b_stride, out_stride;
-    int32_t flags; /* 1: a is transposed, 2: b is, 4: added to out */
+    int32_t flags; /* ONEDNN_... */
+};
+enum {
+    ONEDNN_A_TRANSPOSED = 1,
+    ONEDNN_B_TRANSPOSED = 2,
+    ONEDNN_ADDS = 4,   /* to out */
+    ONEDNN_BIAS = 8,   /* of bf16 */
+    ONEDNN_NARROW = 16 /* out is bf16 */
 };
 
 /* Row-major order for the library's own function: a product of fp32 on the calling thread. 0: done. */
@@ -32,11 +40,11 @@ struct onednn_abi {
     int (*open)(struct muster_error *err);
     void (*version)(int *major, int *minor, int *patch);
     unsigned (*isa)(void); /* bits, as the library counts them */
-    /* A product of bf16 into fp32 of this shape: machine code, which stays. NULL: the library refuses. */
+    /* A product of bf16 of this shape: machine code, which stays. NULL: the library refuses. */
     void *(*make)(const struct onednn_shape *shape);
     /* scratch: SCRATCH_LIBRARY bytes of the calling thread. The library's own scratch belongs to the thread
      * that made the code, and others may not run it at the same time. */
-    bool (*run)(const void *made, const uint16_t *a, const uint16_t *b, float *out, void *scratch);
+    bool (*run)(const void *made, const struct onednn_product *product, void *scratch);
     onednn_sgemm *const *sgemm; /* after open */
 };
 

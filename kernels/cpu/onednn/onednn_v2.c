@@ -56,7 +56,7 @@ static struct {
 } dnnl;
 
 struct made {
-    dnnl_memory_desc_t a, b, out, scratch;
+    dnnl_memory_desc_t a, b, bias, out, scratch;
     dnnl_primitive_t primitive;
 };
 
@@ -101,12 +101,17 @@ static unsigned onednn2_isa(void)
 static int onednn2_describe(const struct onednn_shape *s, struct made *m)
 {
     const dnnl_dims_t a = {s->rows, s->depth}, b = {s->depth, s->columns}, out = {s->rows, s->columns};
-    const dnnl_dims_t a_strides = {s->flags & 1 ? 1 : s->a_stride, s->flags & 1 ? s->a_stride : 1};
-    const dnnl_dims_t b_strides = {s->flags & 2 ? 1 : s->b_stride, s->flags & 2 ? s->b_stride : 1};
-    const dnnl_dims_t out_strides = {s->out_stride, 1};
+    const dnnl_dims_t a_strides = {s->flags & ONEDNN_A_TRANSPOSED ? 1 : s->a_stride,
+                                   s->flags & ONEDNN_A_TRANSPOSED ? s->a_stride : 1};
+    const dnnl_dims_t b_strides = {s->flags & ONEDNN_B_TRANSPOSED ? 1 : s->b_stride,
+                                   s->flags & ONEDNN_B_TRANSPOSED ? s->b_stride : 1};
+    const dnnl_dims_t out_strides = {s->out_stride, 1}, bias = {1, s->columns},
+                      bias_strides = {s->columns, 1};
+    const dnnl_data_type_t type = s->flags & ONEDNN_NARROW ? dnnl_bf16 : dnnl_f32;
     return dnnl.dnnl_memory_desc_init_by_strides(&m->a, 2, a, dnnl_bf16, a_strides) ||
                    dnnl.dnnl_memory_desc_init_by_strides(&m->b, 2, b, dnnl_bf16, b_strides) ||
-                   dnnl.dnnl_memory_desc_init_by_strides(&m->out, 2, out, dnnl_f32, out_strides)
+                   dnnl.dnnl_memory_desc_init_by_strides(&m->bias, 2, bias, dnnl_bf16, bias_strides) ||
+                   dnnl.dnnl_memory_desc_init_by_strides(&m->out, 2, out, type, out_strides)
                ? -1
                : 0;
 }
@@ -118,10 +123,11 @@ static int onednn2_primitive(const struct onednn_shape *s, struct made *m)
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_post_ops_t after = NULL;
     int failed = onednn2_describe(s, m) ||
-                 dnnl.dnnl_matmul_desc_init(&operation, &m->a, &m->b, NULL, &m->out) ||
+                 dnnl.dnnl_matmul_desc_init(&operation, &m->a, &m->b,
+                                            s->flags & ONEDNN_BIAS ? &m->bias : NULL, &m->out) ||
                  dnnl.dnnl_primitive_attr_create(&attributes) ||
                  dnnl.dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
-    if (!failed && s->flags & 4)
+    if (!failed && s->flags & ONEDNN_ADDS)
         failed = dnnl.dnnl_post_ops_create(&after) || dnnl.dnnl_post_ops_append_sum(after, 1) ||
                  dnnl.dnnl_primitive_attr_set_post_ops(attributes, after);
     failed = failed || dnnl.dnnl_primitive_desc_create(&descriptor, &operation, attributes, engine, NULL);
@@ -148,20 +154,24 @@ static void *onednn2_make(const struct onednn_shape *shape)
     return NULL;
 }
 
-static bool onednn2_run(const void *made, const uint16_t *a, const uint16_t *b, float *out, void *scratch)
+static bool onednn2_run(const void *made, const struct onednn_product *p, void *scratch)
 {
     const struct made *m = made;
-    dnnl_memory_t memory[4] = {NULL, NULL, NULL, NULL};
-    bool done = !dnnl.dnnl_memory_create(&memory[0], &m->a, engine, (void *)(uintptr_t)a) &&
-                !dnnl.dnnl_memory_create(&memory[1], &m->b, engine, (void *)(uintptr_t)b) &&
-                !dnnl.dnnl_memory_create(&memory[2], &m->out, engine, out) &&
-                !dnnl.dnnl_memory_create(&memory[3], &m->scratch, engine, scratch);
+    dnnl_memory_t memory[5] = {NULL, NULL, NULL, NULL, NULL};
+    const int count = p->bias ? 5 : 4;
+    bool done =
+        !dnnl.dnnl_memory_create(&memory[0], &m->a, engine, (void *)(uintptr_t)p->a) &&
+        !dnnl.dnnl_memory_create(&memory[1], &m->b, engine, (void *)(uintptr_t)p->b) &&
+        !dnnl.dnnl_memory_create(&memory[2], &m->out, engine, p->out) &&
+        !dnnl.dnnl_memory_create(&memory[3], &m->scratch, engine, scratch) &&
+        (!p->bias || !dnnl.dnnl_memory_create(&memory[4], &m->bias, engine, (void *)(uintptr_t)p->bias));
     const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, memory[0]},
                                          {DNNL_ARG_WEIGHTS, memory[1]},
                                          {DNNL_ARG_DST, memory[2]},
-                                         {DNNL_ARG_SCRATCHPAD, memory[3]}};
-    done = done && !dnnl.dnnl_primitive_execute(m->primitive, stream, 4, arguments);
-    for (int i = 0; i < 4; i++)
+                                         {DNNL_ARG_SCRATCHPAD, memory[3]},
+                                         {DNNL_ARG_BIAS, memory[4]}};
+    done = done && !dnnl.dnnl_primitive_execute(m->primitive, stream, count, arguments);
+    for (int i = 0; i < 5; i++)
         if (memory[i])
             (void)dnnl.dnnl_memory_destroy(memory[i]); /* fails for NULL alone */
     return done;

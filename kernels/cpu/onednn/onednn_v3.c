@@ -17,6 +17,7 @@ enum {
     SOURCE = 1,
     TARGET = 17,
     WEIGHTS = 33,
+    BIAS = 41,
     SCRATCH = 80,
     SCRATCH_OURS = 1,
     QUERY_SCRATCH = 136
@@ -63,7 +64,7 @@ static struct {
 } dnnl;
 
 struct made {
-    void *a, *b, *out, *scratch, *primitive; /* descriptions of memory, and the code */
+    void *a, *b, *bias, *out, *scratch, *primitive; /* descriptions of memory, and the code */
 };
 
 static void *engine, *stream; /* a CPU stream has no state: all threads use it */
@@ -128,12 +129,16 @@ static unsigned onednn3_isa(void)
 static int describe_all(const struct onednn_shape *s, struct made *m)
 {
     dimensions a = {s->rows, s->depth}, b = {s->depth, s->columns}, out = {s->rows, s->columns};
-    dimensions a_strides = {s->flags & 1 ? 1 : s->a_stride, s->flags & 1 ? s->a_stride : 1};
-    dimensions b_strides = {s->flags & 2 ? 1 : s->b_stride, s->flags & 2 ? s->b_stride : 1};
-    dimensions out_strides = {s->out_stride, 1};
+    dimensions a_strides = {s->flags & ONEDNN_A_TRANSPOSED ? 1 : s->a_stride,
+                            s->flags & ONEDNN_A_TRANSPOSED ? s->a_stride : 1};
+    dimensions b_strides = {s->flags & ONEDNN_B_TRANSPOSED ? 1 : s->b_stride,
+                            s->flags & ONEDNN_B_TRANSPOSED ? s->b_stride : 1};
+    dimensions out_strides = {s->out_stride, 1}, bias = {1, s->columns}, bias_strides = {s->columns, 1};
+    const int type = s->flags & ONEDNN_NARROW ? TYPE_BF16 : TYPE_F32;
     return dnnl.describe(&m->a, 2, a, TYPE_BF16, a_strides) ||
                    dnnl.describe(&m->b, 2, b, TYPE_BF16, b_strides) ||
-                   dnnl.describe(&m->out, 2, out, TYPE_F32, out_strides)
+                   dnnl.describe(&m->bias, 2, bias, TYPE_BF16, bias_strides) ||
+                   dnnl.describe(&m->out, 2, out, type, out_strides)
                ? -1
                : 0;
 }
@@ -143,10 +148,12 @@ static int make_code(const struct onednn_shape *s, struct made *m)
     void *attributes = NULL, *after = NULL, *product = NULL;
     int failed = describe_all(s, m) || dnnl.attributes_create(&attributes) ||
                  dnnl.scratch_mode(attributes, SCRATCH_OURS);
-    if (!failed && s->flags & 4)
+    if (!failed && s->flags & ONEDNN_ADDS)
         failed = dnnl.after_create(&after) || dnnl.after_sum(after, 1, 0, TYPE_UNCHANGED) ||
                  dnnl.attributes_set(attributes, after);
-    failed = failed || dnnl.product_create(&product, engine, m->a, m->b, NULL, m->out, attributes) ||
+    failed = failed ||
+             dnnl.product_create(&product, engine, m->a, m->b, s->flags & ONEDNN_BIAS ? m->bias : NULL,
+                                 m->out, attributes) ||
              dnnl.describe_copy(&m->scratch, dnnl.query(product, QUERY_SCRATCH, 0)) ||
              dnnl.size(m->scratch) > SCRATCH_LIBRARY || dnnl.primitive_create(&m->primitive, product);
     if (product)
@@ -163,26 +170,31 @@ static void *onednn3_make(const struct onednn_shape *shape)
     struct made *m = mem_calloc(1, sizeof *m);
     if (!m || !make_code(shape, m))
         return m;
-    void *const described[] = {m->a, m->b, m->out, m->scratch};
-    for (int i = 0; i < 4; i++)
+    void *const described[] = {m->a, m->b, m->bias, m->out, m->scratch};
+    for (int i = 0; i < 5; i++)
         if (described[i])
             (void)dnnl.describe_end(described[i]); /* fails for NULL alone */
     mem_free(m);
     return NULL;
 }
 
-static bool onednn3_run(const void *made, const uint16_t *a, const uint16_t *b, float *out, void *scratch)
+static bool onednn3_run(const void *made, const struct onednn_product *p, void *scratch)
 {
     const struct made *m = made;
-    void *memory[4] = {NULL, NULL, NULL, NULL};
-    bool done = !dnnl.memory_create(&memory[0], m->a, engine, (void *)(uintptr_t)a) &&
-                !dnnl.memory_create(&memory[1], m->b, engine, (void *)(uintptr_t)b) &&
-                !dnnl.memory_create(&memory[2], m->out, engine, out) &&
-                !dnnl.memory_create(&memory[3], m->scratch, engine, scratch);
-    const struct argument arguments[] = {
-        {SOURCE, memory[0]}, {WEIGHTS, memory[1]}, {TARGET, memory[2]}, {SCRATCH, memory[3]}};
-    done = done && !dnnl.primitive_execute(m->primitive, stream, 4, arguments);
-    for (int i = 0; i < 4; i++)
+    void *memory[5] = {NULL, NULL, NULL, NULL, NULL};
+    const int count = p->bias ? 5 : 4;
+    bool done = !dnnl.memory_create(&memory[0], m->a, engine, (void *)(uintptr_t)p->a) &&
+                !dnnl.memory_create(&memory[1], m->b, engine, (void *)(uintptr_t)p->b) &&
+                !dnnl.memory_create(&memory[2], m->out, engine, p->out) &&
+                !dnnl.memory_create(&memory[3], m->scratch, engine, scratch) &&
+                (!p->bias || !dnnl.memory_create(&memory[4], m->bias, engine, (void *)(uintptr_t)p->bias));
+    const struct argument arguments[] = {{SOURCE, memory[0]},
+                                         {WEIGHTS, memory[1]},
+                                         {TARGET, memory[2]},
+                                         {SCRATCH, memory[3]},
+                                         {BIAS, memory[4]}};
+    done = done && !dnnl.primitive_execute(m->primitive, stream, count, arguments);
+    for (int i = 0; i < 5; i++)
         if (memory[i])
             (void)dnnl.memory_destroy(memory[i]); /* fails for NULL alone */
     return done;

@@ -1,9 +1,11 @@
-/* kernels_values_test.c - the reference of bf16 and f16 against the reference of float, over operands that 16
- * bits hold: each value is the float's, rounded once, and statistics and gradients of parameters are the
- * float's. Every operation of the table with values is compared. */
+/* kernels_values_test.c - the reference of bf16 and f16, and the CPU's table of bf16 where the processor has
+ * one, against the reference of float, over operands that 16 bits hold: each value is the float's, rounded
+ * once, and statistics and gradients of parameters are the float's. Every operation of the table with values
+ * is compared. The CPU's table adds up in float, and its attention rounds probabilities. */
 #include "tests/support/cmocka_all.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/narrow.h"
@@ -23,6 +25,10 @@ struct array {
 static const struct kernels *table; /* its values have 16 bits */
 static struct array arrays[ARRAYS];
 static int array_count, side;
+static int grown = 1;  /* sizes are so many times the reference's */
+static double summing; /* what sums of float may be off by */
+static void *work;     /* enough for every call */
+enum { WORK_BYTES = 16 << 20 };
 
 enum operation {
 #define OPERATION(name, parameters, arguments) OPERATION_##name,
@@ -97,11 +103,34 @@ static void compare(const char *name)
             (void)frexpf(wide[i], &exponent);
             const float half_place = ldexpf(1, exponent - (table->value == DTYPE_BF16 ? 9 : 12));
             const float allowed = a->narrow ? 1.001F * half_place : 1e-5F * fabsf(wide[i]);
-            if (fabsf(got - wide[i]) > allowed + 1e-7F)
+            if (!(fabsf(got - wide[i]) <= allowed + 1e-7F + (float)summing))
                 fail_msg("%s %s: array %d, element %zu is %.9g, of float %.9g", table->name, name, k, i,
                          (double)got, (double)wide[i]);
             wide[i] = got;
         }
+    }
+}
+
+/* As compare, of attention that rounds probabilities: by the norm of each array, and by its largest element.
+ */
+static void compare_norms(const char *name)
+{
+    for (int k = 0; k < array_count; k++) {
+        const struct array *a = &arrays[k];
+        float *wide = a->sides[WIDE];
+        double off = 0, norm = 0, most = 0, largest = 0;
+        for (size_t i = 0; i < a->n; i++) {
+            const float got =
+                a->narrow ? widen(((uint16_t *)a->sides[NARROW])[i]) : ((float *)a->sides[NARROW])[i];
+            const double difference = (double)got - (double)wide[i];
+            off += difference * difference, norm += (double)wide[i] * (double)wide[i];
+            most = fmax(most, fabs(difference)), largest = fmax(largest, fabs((double)wide[i]));
+            assert_false(isnan(got));
+            wide[i] = got;
+        }
+        if (off > 4 * 0x1p-16 * norm + 1e-12 * (double)a->n || most > 6 * 0x1p-8 * largest + 1e-6)
+            fail_msg("%s %s: array %d is off by %.3g of its norm and %.3g of its largest", table->name, name,
+                     k, sqrt(off / norm), most / largest);
     }
 }
 
@@ -112,7 +141,10 @@ static void compare(const char *name)
         kernels_ref_f32()->operation(__VA_ARGS__, NULL);                                                     \
         side = NARROW;                                                                                       \
         table->operation(__VA_ARGS__, NULL);                                                                 \
-        compare(#operation);                                                                                 \
+        if (summing > 0 && !strncmp(#operation, "attention", 9))                                             \
+            compare_norms(#operation);                                                                       \
+        else                                                                                                 \
+            compare(#operation);                                                                             \
     } while (0)
 
 static int size_below(uint32_t limit)
@@ -131,7 +163,8 @@ static void end(void)
 
 static void layers(int beta)
 {
-    const int B = size_below(2), T = size_below(7), C = size_below(20), OC = size_below(9), N = B * T;
+    const int B = size_below(2), T = size_below(7), C = size_below(20 * (uint32_t)grown),
+              OC = size_below(9 * (uint32_t)grown), N = B * T;
     const size_t n = (size_t)N * (size_t)C, outs = (size_t)N * (size_t)(OC + 1), W = (size_t)C * (size_t)OC;
     const int in = V(n), din = V(n), out = V(outs), weight = V(W), bias = V((size_t)OC);
     const int dweight = F(W), dbias = F((size_t)OC), mean = F((size_t)N), rstd = F((size_t)N);
@@ -145,14 +178,14 @@ static void layers(int beta)
     BOTH(linear_backward_weight, at(dweight), at(dbias), at(out), at(in), N, C, OC, OC + 1, beta);
     BOTH(layernorm_forward, at(normed), at(mean), at(rstd), at(in), at(gain), at(gain), N, C, 1e-3);
     BOTH(layernorm_backward, at(din), at(dgain), NULL, at(normed), at(in), at(mean), at(rstd), at(gain), N, C,
-         beta, beta, NULL);
+         beta, beta, work);
     BOTH(rms_norm_forward, at(normed), at(rstd), at(in), at(gain), N, C, 1e-3, 1);
     /* out is of the rounded sum: of a sum that is exact */
     BOTH(add_layernorm_forward, at(normed), at(sum), at(mean), at(rstd), at(in), at(nothing), at(gain),
          at(gain), N, C, 1e-3);
     BOTH(add_rms_norm_forward, at(normed), at(sum), at(rstd), at(in), at(nothing), at(gain), N, C, 1e-3, 1);
     BOTH(rms_norm_backward, at(din), at(dgain), at(normed), at(in), at(rstd), at(gain), 1, N, C, beta, beta,
-         NULL);
+         work);
     BOTH(slice_forward, at(normed), at(in), N, C, C / 2, C - C / 2);
     BOTH(slice_backward, at(din), at(normed), N, C, C / 2, C - C / 2, beta);
     if (C % 2 == 0)
@@ -162,7 +195,8 @@ static void layers(int beta)
 
 static void tables(int beta)
 {
-    const int B = size_below(2), T = size_below(6), C = size_below(9), vocabulary = size_below(12);
+    const int B = size_below(2), T = size_below(6), C = size_below(9 * (uint32_t)grown),
+              vocabulary = size_below(12);
     const size_t n = (size_t)(B * T * C), rows = (size_t)vocabulary * (size_t)C;
     scope_memory int32_t *tokens = tokens_new((size_t)(B * T), vocabulary, false);
     scope_memory int32_t *lengths = tokens_new((size_t)B, T + 1, false);
@@ -178,27 +212,52 @@ static void tables(int beta)
     end();
 }
 
+static void attention_of(struct attention a, int beta)
+{
+    a.k_row = a.v_row = a.kv_heads * a.head_size;
+    a.q_row = a.heads * a.head_size + 3;
+    const size_t rows = (size_t)a.B * (size_t)a.T, kv = rows * (size_t)a.k_row,
+                 n = rows * (size_t)(a.heads * a.head_size), q_n = rows * (size_t)a.q_row;
+    const int out = V(n), lse = F(rows * (size_t)a.heads), q = V(q_n), k = V(kv), v = V(kv);
+    const int dq = V(q_n), dk = V(kv), dv = V(kv), dout = V(n), beta_of[3] = {beta, !beta, beta};
+    BOTH(attention_forward, at(out), at(lse), at(q), at(k), at(v), &a, work);
+    BOTH(attention_backward, at(dq), at(dk), at(dv), at(dout), at(q), at(k), at(v), at(out), at(lse), &a,
+         beta_of, work);
+    end();
+}
+
 static void attention(int beta)
 {
     struct attention a = {
         .B = 1, .T = size_below(9), .kv_heads = 1, .head_size = size_below(70), .causal = beta};
     a.heads = size_below(2);
-    a.k_row = a.v_row = a.head_size;
-    a.q_row = a.heads * a.head_size + 3;
-    const size_t q_n = (size_t)(a.T * a.q_row), kv = (size_t)(a.T * a.head_size),
-                 n = (size_t)(a.T * a.heads * a.head_size);
-    const int out = V(n), lse = F((size_t)(a.heads * a.T)), q = V(q_n), k = V(kv), v = V(kv);
-    const int dq = V(q_n), dk = V(kv), dv = V(kv), dout = V(n), beta_of[3] = {beta, !beta, beta};
-    BOTH(attention_forward, at(out), at(lse), at(q), at(k), at(v), &a, NULL);
-    BOTH(attention_backward, at(dq), at(dk), at(dv), at(dout), at(q), at(k), at(v), at(out), at(lse), &a,
-         beta_of, NULL);
-    end();
+    attention_of(a, beta);
+}
+
+/* Windows, caps, lengths, documents, and heads of queries that share heads of keys. */
+static void longer_attention(int beta)
+{
+    struct attention a = {.B = size_below(2),
+                          .T = size_below(110),
+                          .kv_heads = size_below(2),
+                          .head_size = size_below(90),
+                          .causal = beta};
+    a.heads = a.kv_heads * size_below(3);
+    a.window = random_below(3) ? 0 : size_below(40);
+    a.cap = random_below(3) ? 0 : 2;
+    scope_memory int32_t *lengths = tokens_new((size_t)a.B, a.T + 1, false),
+                         *positions = positions_new(a.B, a.T);
+    a.lengths = random_below(2) ? lengths : NULL;
+    a.positions = a.causal && random_below(2) ? positions : NULL;
+    attention_of(a, beta);
+    attention_of((struct attention){.B = 33, .T = size_below(9), .heads = 2, .kv_heads = 1, .head_size = 20},
+                 beta);
 }
 
 static void elements(int beta)
 {
     const struct step_scalars scalars = {.first_sample = 7, .seed = 5};
-    const int n = 7 * size_below(20), kind = (int)random_below(ACTIVATION_KINDS);
+    const int n = 7 * size_below(20 * (uint32_t)grown), kind = (int)random_below(ACTIVATION_KINDS);
     const int a = V((size_t)n), b = V((size_t)n), c = V((size_t)n), out = V((size_t)n);
     BOTH(activation_forward, at(out), at(a), kind, n);
     BOTH(activation_backward, at(out), at(a), at(b), kind, beta, n);
@@ -214,7 +273,7 @@ static void elements(int beta)
 static void losses(int gradient)
 {
     const struct step_scalars scalars = {.inverse_tokens = 0.25};
-    const int N = size_below(6), vocabulary = size_below(20), row = vocabulary + 1;
+    const int N = size_below(6), vocabulary = size_below(20 * (uint32_t)grown), row = vocabulary + 1;
     scope_memory int32_t *targets = tokens_new((size_t)N, vocabulary, true);
     scope_memory float *wanted = floats_new((size_t)N, FILL_UNIT);
     int32_t counted[8];
@@ -277,28 +336,73 @@ static void batch_norms(int beta)
     end();
 }
 
-static void every_operation_rounds_once(void **state)
+static void each_operation(const struct kernels *of)
 {
-    const struct kernels *const tables_of[] = {kernels_ref_bf16(), kernels_ref_f16()};
-    (void)state;
-    for (int t = 0; t < 2; t++) {
-        table = tables_of[t];
-        assert_int_equal(table->statistic, DTYPE_F32);
-        assert_int_equal(table->gradient, DTYPE_F32);
-        for (int trial = 0; trial < TRIALS; trial++) {
-            layers(trial & 1);
-            tables(trial & 1);
-            attention(trial & 1);
-            elements(trial & 1);
-            losses(trial & 1);
-            pictures(trial & 1);
-            pool_gradients(trial & 1);
-            batch_norms(trial & 1);
-        }
+    table = of;
+    memset(compared, 0, sizeof compared);
+    assert_int_equal(table->statistic, DTYPE_F32);
+    assert_int_equal(table->gradient, DTYPE_F32);
+    for (int trial = 0; trial < TRIALS; trial++) {
+        layers(trial & 1);
+        tables(trial & 1);
+        attention(trial & 1);
+        elements(trial & 1);
+        losses(trial & 1);
+        pictures(trial & 1);
+        pool_gradients(trial & 1);
+        batch_norms(trial & 1);
     }
     for (int i = 0; i < OPERATIONS; i++)
         if (!compared[i])
             fail_msg("operation %s has values, and is not compared", operation_names[i]);
+}
+
+static void every_operation_rounds_once(void **state)
+{
+    (void)state;
+    each_operation(kernels_ref_bf16());
+    each_operation(kernels_ref_f16());
+}
+
+/* The CPU's own table of bf16; false: there is none, which is said. */
+static bool take_fast_table(void)
+{
+    table = kernels_cpu_values(DTYPE_BF16);
+    if (table == kernels_ref_bf16())
+        printf("no fast table of bf16: no AVX512-BF16, or no libdnnl\n");
+    return table != kernels_ref_bf16();
+}
+
+static void fast_operations_round_once(void **state)
+{
+    (void)state;
+    if (!take_fast_table())
+        skip();
+    grown = 12, summing = 1e-5;
+    each_operation(table);
+    for (int trial = 0; trial < 4 * TRIALS; trial++)
+        longer_attention(trial & 1);
+    grown = 1, summing = 0;
+}
+
+/* Large enough for the library, with rows apart, biases, and results that are added to. */
+static void fast_products_round_once(void **state)
+{
+    (void)state;
+    if (!take_fast_table())
+        skip();
+    summing = 3e-5;
+    for (int beta = 0; beta < 2; beta++) {
+        const int N = 70 + 30 * beta, C = 96, OC = 131, row = OC + 5;
+        const int in = V((size_t)N * C), out = V((size_t)N * (size_t)row), weight = V((size_t)C * OC),
+                  bias = V((size_t)OC);
+        const int din = V((size_t)N * C), dweight = F((size_t)C * OC), dbias = F((size_t)OC);
+        BOTH(linear_forward, at(out), at(in), at(weight), beta ? at(bias) : NULL, N, C, OC, row);
+        BOTH(linear_backward_input, at(din), at(out), at(weight), N, C, OC, row, beta);
+        BOTH(linear_backward_weight, at(dweight), at(dbias), at(out), at(in), N, C, OC, row, beta);
+        end();
+    }
+    summing = 0;
 }
 
 /* A value between two of 16 bits goes to the even one, and a value that float alone would round to such a
@@ -325,7 +429,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operation_rounds_once),
         cmocka_unit_test(ties_go_to_even_once),
+        cmocka_unit_test(fast_operations_round_once),
+        cmocka_unit_test(fast_products_round_once),
     };
-    kernels_test_begin(1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    kernels_test_begin(2);
+    work = mem_calloc(1, WORK_BYTES);
+    assert_non_null(work);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mem_free(work);
+    return failed;
 }

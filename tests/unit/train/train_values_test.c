@@ -58,6 +58,23 @@ static void runs_repeat_and_learn(void **state)
     assert_memory_not_equal(losses[0], losses[1], FEW * sizeof(double));
 }
 
+/* The CPU's own kernels of bf16 form other bits than the reference, as near as another order of sums. */
+static void fast_kernels_are_near_the_reference(void **state)
+{
+    (void)state;
+    double losses[STEPS], again[STEPS], reference[STEPS];
+    struct training run = on(values_of(DTYPE_BF16), STRATEGY_FULL_SHARD, (struct mesh)MESH(1, 1, 2));
+    losses_of(run, reference);
+    run.kernels = kernels_cpu_values(DTYPE_BF16);
+    if (run.kernels == kernels_ref_bf16())
+        skip(); /* no AVX512-BF16, or no libdnnl */
+    losses_of(run, losses);
+    losses_of(run, again);
+    assert_memory_equal(losses, again, FEW * sizeof(double));
+    assert_memory_not_equal(losses, reference, FEW * sizeof(double));
+    assert_true(training_deviation(losses, reference, FEW) < 1e-3);
+}
+
 static struct model *llama(const struct training *run, struct muster_error *err)
 {
     const struct llama_config config = {.layers = 2,
@@ -212,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_repeat_and_learn),
+        cmocka_unit_test(fast_kernels_are_near_the_reference),
         cmocka_unit_test(a_llama_stays_near_fp32),
         cmocka_unit_test(recomputation_and_stages_have_the_same_bits),
         cmocka_unit_test(worlds_agree),
