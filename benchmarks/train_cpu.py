@@ -1,7 +1,7 @@
 """A GPT-2 124M optimizer step on CPU: muster against its own matrix products alone, PyTorch and JAX.
 
     python3 benchmarks/train_cpu.py --build BUILD_DIR [--rounds N] [--threads N] [--tokens 256,1024] [--peers eager,compile,jax]
-                                    [--matmul fp32|openblas|onednn|bf16]
+                                    [--matmul fp32|openblas|onednn|bf16|values]
                                     [--clock elapsed|processor] [--keep-environment] [--torch-python PYTHON] [--jax-python PYTHON]
 
 For 256 and 1,024 tokens (4 sequences of 64 and of 256): in every round one step of muster's trainer, its products alone
@@ -37,8 +37,9 @@ SEQUENCES = 4
 CHOOSING = re.compile("(OPENBLAS|GOTO|MKL|NVPL|BLIS|OMP|GOMP|KMP|ATEN|TORCH|TORCHINDUCTOR|ONEDNN|DNNL|XLA|JAX|EIGEN)_")
 PAUSE = 0.5  # seconds: threads of the peer before stop to spin
 LOSS_BOUND = 1e-4  # relative: float in another order, over the rounds of a benchmark
-BF16_BOUND = 1e-2  # the same of factors in bf16
-MATMULS = {"fp32": "fp32", "openblas": "fp32 by OpenBLAS", "onednn": "fp32 by oneDNN", "bf16": "products of bf16"}
+BF16_BOUND = 1e-2  # the same of factors or values in bf16
+MATMULS = {"fp32": "fp32", "openblas": "fp32 by OpenBLAS", "onednn": "fp32 by oneDNN", "bf16": "products of bf16", "values": "values of bf16"}
+NARROW = ("bf16", "values")
 
 
 def arguments():
@@ -48,7 +49,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--tokens", default="256,1024", help="multiples of 4; %(default)s")
     parser.add_argument("--peers", default="eager,compile,jax", help="some of them, or none; %(default)s")
-    parser.add_argument("--matmul", choices=list(MATMULS), default="fp32", help="ours; bf16 is beside PyTorch's autocast; %(default)s")
+    parser.add_argument("--matmul", choices=list(MATMULS), default="fp32", help="ours; bf16 and values are beside PyTorch's autocast; %(default)s")
     parser.add_argument("--clock", choices=["elapsed", "processor"], default="elapsed", help="processor: with one thread; %(default)s")
     parser.add_argument("--keep-environment", action="store_true", help="variables that choose a library's code stay")
     torch_peer.add_argument(parser)
@@ -110,10 +111,10 @@ def peer_commands(options, weights, positions):
         if kind not in wanted:
             continue
         if torch_peer.version(options.torch_python):
-            yield f"torch {kind}", [options.torch_python, HERE / "support" / "gpt2_torch.py", *shape, kind, *(["cpu", "bf16"] if options.matmul == "bf16" else [])]
+            yield f"torch {kind}", [options.torch_python, HERE / "support" / "gpt2_torch.py", *shape, kind, *(["cpu", "bf16"] if options.matmul in NARROW else [])]
         else:
             print(f"torch {kind}: {options.torch_python} has no torch; ./dev bench installs it")
-    if "jax" in wanted and options.matmul != "bf16":
+    if "jax" in wanted and options.matmul not in NARROW:
         missing = jax_peer.install(options.jax_python)
         if missing:
             print(f"jax: {missing}")
@@ -138,7 +139,7 @@ def report(tokens, ours, peers, matmul, place):
     medians = {RESULT_NAMES[peer.name]: [taken for (taken,) in peer.times[1:]] for peer in peers}
     faster = {name: statistics.median(t / s for s, t in zip(steps, times)) for name, times in medians.items()}
     limit = "its matrix products alone"
-    bound = BF16_BOUND if matmul == "bf16" else LOSS_BOUND
+    bound = BF16_BOUND if matmul in NARROW else LOSS_BOUND
     RUN.add(f"GPT-2 124M step, {MATMULS[matmul]}, {tokens:,} tokens{place}", "ms", list(steps), medians, (limit, list(products)), ratios={limit: ratio, **faster})
     for peer in peers:
         times = [taken for (taken,) in peer.times[1:]]

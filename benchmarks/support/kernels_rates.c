@@ -9,15 +9,16 @@
 #include <time.h>
 
 #include "kernels/kernels.h"
+#include "kernels/narrow.h"
 
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
-enum { BY_COUNT = 4, ROUNDS = 7 };
-static const enum kernels_products by_order[BY_COUNT] = {KERNELS_OPENBLAS, KERNELS_ONEDNN, KERNELS_AUTO,
-                                                         KERNELS_BF16};
-static const char *const by_names[BY_COUNT] = {"openblas", "onednn", "auto", "bf16"};
+enum { VALUES = 4, BY_COUNT, ROUNDS = 7 }; /* VALUES: the table whose values are of bf16 */
+static const enum kernels_products by_order[VALUES] = {KERNELS_OPENBLAS, KERNELS_ONEDNN, KERNELS_AUTO,
+                                                       KERNELS_BF16};
+static const char *const by_names[BY_COUNT] = {"openblas", "onednn", "auto", "bf16", "bf16 values"};
 
 static double seconds_now(int threads)
 {
@@ -103,7 +104,8 @@ static double peak(bool bf16)
 
 struct arrays {
     int N, C, OC;
-    float *in, *out, *weight, *dweight;
+    void *in[2], *out[2], *weight[2]; /* of float and of bf16 */
+    float *dweight;
 };
 
 enum pass { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, PASSES };
@@ -111,37 +113,46 @@ static const char *const pass_names[PASSES] = {"forward", "backward input", "bac
 
 static void multiply(const struct kernels *k, const struct arrays *a, enum pass pass)
 {
+    const int side = k->value == DTYPE_BF16;
+    void *in = a->in[side], *out = a->out[side], *weight = a->weight[side];
     if (pass == FORWARD)
-        k->linear_forward(a->out, a->in, a->weight, NULL, a->N, a->C, a->OC, a->OC, NULL);
+        k->linear_forward(out, in, weight, NULL, a->N, a->C, a->OC, a->OC, NULL);
     else if (pass == BACKWARD_INPUT)
-        k->linear_backward_input(a->in, a->out, a->weight, a->N, a->C, a->OC, a->OC, 0, NULL);
+        k->linear_backward_input(in, out, weight, a->N, a->C, a->OC, a->OC, 0, NULL);
     else
-        k->linear_backward_weight(a->dweight, NULL, a->out, a->in, a->N, a->C, a->OC, a->OC, 0, NULL);
+        k->linear_backward_weight(a->dweight, NULL, out, in, a->N, a->C, a->OC, a->OC, 0, NULL);
 }
 
-static float *matrix(size_t n)
+static void fill(void *const sides[2], size_t n)
 {
-    float *values = malloc(n * sizeof *values);
-    if (!values) {
+    for (size_t i = 0; i < n; i++) {
+        const float value = (float)(i % 31) * 0.01f - 0.15f;
+        ((float *)sides[0])[i] = value;
+        ((uint16_t *)sides[1])[i] = narrow_to_bf16(value);
+    }
+}
+
+static void matrix(void *sides[2], size_t n)
+{
+    sides[0] = malloc(n * sizeof(float));
+    sides[1] = malloc(n * sizeof(uint16_t));
+    if (!sides[0] || !sides[1]) {
         (void)fprintf(stderr, "kernels_bench: no memory for %zu numbers\n", n);
         exit(1);
     }
-    for (size_t i = 0; i < n; i++)
-        values[i] = (float)(i % 31) * 0.01f - 0.15f;
-    return values;
+    fill(sides, n);
 }
 
 static void row(const struct kernels *const tables[BY_COUNT], const struct arrays *a, const char *name,
                 enum pass pass, int threads, const double peaks[2])
 {
     const double flops = 2.0 * a->N * a->C * a->OC;
-    double best[BY_COUNT] = {DBL_MAX, DBL_MAX, DBL_MAX, DBL_MAX};
+    double best[BY_COUNT] = {DBL_MAX, DBL_MAX, DBL_MAX, DBL_MAX, DBL_MAX};
     for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < BY_COUNT; i++) {
             if (!tables[i])
                 continue;
-            for (size_t j = 0; j < (size_t)a->N * (size_t)a->C; j++) /* what backward left there grows */
-                a->in[j] = (float)(j % 31) * 0.01f - 0.15f;
+            fill(a->in, (size_t)a->N * (size_t)a->C); /* backward's result there would grow */
             const double start = seconds_now(threads);
             multiply(tables[i], a, pass);
             const double taken = seconds_now(threads) - start;
@@ -149,7 +160,7 @@ static void row(const struct kernels *const tables[BY_COUNT], const struct array
         }
     printf("  %-11s %-15s", name, pass_names[pass]);
     for (int i = 0; i < BY_COUNT; i++) {
-        const double limit = peaks[by_order[i] == KERNELS_BF16] * threads;
+        const double limit = peaks[i == VALUES || by_order[i] == KERNELS_BF16] * threads;
         if (!tables[i])
             printf("  %8s     ", "-");
         else if (limit > 0)
@@ -170,8 +181,10 @@ void kernels_rates(int N, int C, int V, int threads)
     printf(peaks[1] > 0 ? ", bf16 %.1f):\n" : ", bf16 not known):\n", peaks[1] * threads / 1e9);
     printf("  %-27s", "");
     for (int i = 0; i < BY_COUNT; i++) {
-        tables[i] = kernels_cpu_by(by_order[i], &err);
-        printf("  %8s     ", by_names[i]);
+        tables[i] = i == VALUES ? kernels_cpu_values(DTYPE_BF16) : kernels_cpu_by(by_order[i], &err);
+        if (tables[i] == kernels_ref_bf16())
+            tables[i] = NULL; /* no rate of this processor's */
+        printf("  %-13s", by_names[i]);
     }
     printf("\n");
     const struct {
@@ -184,19 +197,21 @@ void kernels_rates(int N, int C, int V, int threads)
                   {"head", V, C}};
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
         const size_t rows = (size_t)N, wide = (size_t)layers[i].OC, deep = (size_t)layers[i].C;
-        struct arrays a = {N,
-                           layers[i].C,
-                           layers[i].OC,
-                           matrix(rows * deep),
-                           matrix(rows * wide),
-                           matrix(wide * deep),
-                           matrix(wide * deep)};
+        struct arrays a = {.N = N, .C = layers[i].C, .OC = layers[i].OC};
+        void *dweight[2];
+        matrix(a.in, rows * deep);
+        matrix(a.out, rows * wide);
+        matrix(a.weight, wide * deep);
+        matrix(dweight, wide * deep);
+        a.dweight = dweight[0];
         for (enum pass pass = FORWARD; pass < PASSES; pass++)
             row(tables, &a, layers[i].name, pass, threads, peaks);
-        free(a.in);
-        free(a.out);
-        free(a.weight);
-        free(a.dweight);
+        for (int side = 0; side < 2; side++) {
+            free(a.in[side]);
+            free(a.out[side]);
+            free(a.weight[side]);
+            free(dweight[side]);
+        }
     }
     for (int i = 0; i < BY_COUNT; i++)
         if (tables[i])

@@ -28,7 +28,7 @@ static int array_count, side;
 static int grown = 1;  /* sizes are so many times the reference's */
 static double summing; /* what sums of float may be off by */
 static void *work;     /* enough for every call */
-enum { WORK_BYTES = 16 << 20 };
+enum { WORK_BYTES = 64 << 20, AFTER = 4096 };
 
 enum operation {
 #define OPERATION(name, parameters, arguments) OPERATION_##name,
@@ -220,9 +220,14 @@ static void attention_of(struct attention a, int beta)
                  n = rows * (size_t)(a.heads * a.head_size), q_n = rows * (size_t)a.q_row;
     const int out = V(n), lse = F(rows * (size_t)a.heads), q = V(q_n), k = V(kv), v = V(kv);
     const int dq = V(q_n), dk = V(kv), dv = V(kv), dout = V(n), beta_of[3] = {beta, !beta, beta};
+    uint8_t *after = (uint8_t *)work + table->attention_work(&a);
+    assert_true(after + AFTER <= (uint8_t *)work + WORK_BYTES);
+    memset(after, 0x5a, AFTER);
     BOTH(attention_forward, at(out), at(lse), at(q), at(k), at(v), &a, work);
     BOTH(attention_backward, at(dq), at(dk), at(dv), at(dout), at(q), at(k), at(v), at(out), at(lse), &a,
          beta_of, work);
+    for (size_t i = 0; i < AFTER; i++)
+        assert_int_equal(after[i], 0x5a);
     end();
 }
 
