@@ -239,6 +239,22 @@ static void attention(int beta)
     attention_of(a, beta);
 }
 
+/* New positions over kept keys and values. */
+static void past(int beta)
+{
+    struct attention a = {
+        .B = 1, .T = size_below(4), .kv_heads = size_below(2), .head_size = size_below(20), .causal = 1};
+    a.heads = a.kv_heads * (1 + beta);
+    a.q_row = a.heads * a.head_size;
+    a.k_row = a.v_row = a.kv_heads * a.head_size + 2;
+    const int kept = size_below(5) - 1, room = kept + a.T + 2;
+    const size_t T = (size_t)a.T, caches = (size_t)(a.kv_heads * room * a.head_size);
+    const int keys = V(caches), values = V(caches), q = V(T * (size_t)a.q_row), out = V(T * (size_t)a.q_row);
+    const int k = V(T * (size_t)a.k_row), v = V(T * (size_t)a.v_row);
+    BOTH(attention_past, at(out), at(keys), at(values), at(q), at(k), at(v), &a, kept, room, work);
+    end();
+}
+
 /* Windows, caps, lengths, documents, and heads of queries that share heads of keys. */
 static void longer_attention(int beta)
 {
@@ -351,6 +367,7 @@ static void each_operation(const struct kernels *of)
         layers(trial & 1);
         tables(trial & 1);
         attention(trial & 1);
+        past(trial & 1);
         elements(trial & 1);
         losses(trial & 1);
         pictures(trial & 1);
