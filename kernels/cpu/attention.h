@@ -4,6 +4,8 @@
 #ifndef MUSTER_KERNELS_CPU_ATTENTION_H
 #define MUSTER_KERNELS_CPU_ATTENTION_H
 
+#ifdef CPU_VARIANT /* its loops are for the flags of a variant */
+
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -211,4 +213,5 @@ static inline float row_dot(const VALUE *a, const VALUE *b, int n)
     return sum;
 }
 
+#endif
 #endif

@@ -8,6 +8,8 @@
 #ifndef MUSTER_KERNELS_CPU_NARROW_TILE_H
 #define MUSTER_KERNELS_CPU_NARROW_TILE_H
 
+#ifdef __AVX512BF16__
+
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -87,4 +89,5 @@ static inline __m256i narrow_lanes(const float *from)
     return (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from));
 }
 
+#endif
 #endif
