@@ -45,6 +45,8 @@ static const struct coverage coverage[OPERATION_COUNT] = {
     [OPERATION_attention_forward] = {.check = attention_gradient},
     [OPERATION_attention_backward] = {.check = attention_gradient},
     [OPERATION_attention_work] = {.check = attention_gradient},
+    [OPERATION_attention_past] = {.reason = "of generation"},
+    [OPERATION_attention_past_work] = {.reason = "of generation"},
     [OPERATION_conv2d_forward] = {.check = conv2d_gradient},
     [OPERATION_conv2d_backward_input] = {.check = conv2d_gradient},
     [OPERATION_conv2d_backward_weight] = {.check = conv2d_gradient},
