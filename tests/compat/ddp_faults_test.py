@@ -9,6 +9,7 @@ Every job is checked as by fault_matrix_test.py, and its result has to equal an 
 import json
 import pathlib
 import sys
+import threading
 
 import torch_python
 
@@ -23,6 +24,7 @@ from harness.fault_rows import ROWS  # noqa: E402
 
 SHORT = {"a worker is killed": "elastic", "an agent is killed": "static"}  # on 2 nodes
 SAME_NUMBERS = 1e-9  # relative: sums of float64 in another order
+ALONE = threading.Lock()  # jobs are checked side by side, and torch's random numbers are the process's
 
 
 class Trained(Played):
@@ -54,7 +56,8 @@ class Trained(Played):
         worlds = [world for world in job.observer.worlds() if world.steps]
         if len(worlds) > 1:
             assert result["resumed_at"] >= steps_train.SAVE_EVERY, f"{worlds[-1]} has begun anew"
-        undisturbed = steps_train.train_alone(result["steps"])
+        with ALONE:
+            undisturbed = steps_train.train_alone(result["steps"])
         for name in ("loss", "checksum"):
             bound = SAME_NUMBERS * abs(undisturbed[name])
             assert abs(result[name] - undisturbed[name]) <= bound, f"{result}, but without a fault {undisturbed}"
