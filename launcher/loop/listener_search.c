@@ -90,10 +90,8 @@ void listener_search_run(void *payload)
     if (s->found >= 0 || !s->claims)
         return;
     s->claim = tcp_listen_quietly(*s->bind ? s->bind : NULL, s->port);
-    if (s->claim >= 0 && !prevails(s)) {
-        scope_close int given_up = take_fd(&s->claim);
-        (void)given_up;
-    }
+    if (s->claim >= 0 && !prevails(s))
+        (void)close(take_fd(&s->claim)); /* nothing was accepted */
 }
 
 void listener_search_destroy(void *payload)

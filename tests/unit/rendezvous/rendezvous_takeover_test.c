@@ -342,6 +342,32 @@ static void a_voter_of_other_voters_is_told_until_it_confirms(void **state)
     assert_int_equal(told(&c, TAKEOVER_ASK_MS, 2), 0);
 }
 
+/* A voter that no newer record has may be the only living agent that this agent knows, for a while. */
+static void voters_of_earlier_records_are_asked_for_a_minute(void **state)
+{
+    static const int after_ms[] = {0, TAKEOVER_ASK_MS, TAKEOVER_PAST_MS}, asked[] = {1, 1, 0};
+    struct takeover t;
+    struct takeover_actions actions;
+    struct instant now = {NS_PER_S};
+    const struct voter self = voter_of(9), past = voter_of(1);
+    struct world_record record = record_of(3, 3);
+    (void)state;
+    takeover_init(&t, &self, 1, now);
+    assert_int_equal(takeover_learn(&t, &record, now, &actions, NULL), 0);
+    record.round++;
+    record.voter_count = 1; /* voter 0 alone */
+    assert_int_equal(takeover_learn(&t, &record, now, &actions, NULL), 0);
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        int count = 0;
+        now = instant_add(now, after_ms[i] * NS_PER_MS);
+        takeover_tick(&t, now, &actions);
+        for (int k = 0; k < actions.count; k++)
+            count += actions.items[k].kind == TAKEOVER_ASK &&
+                     agent_incarnation_equal(actions.items[k].to->incarnation, past.incarnation);
+        assert_int_equal(count, asked[i]);
+    }
+}
+
 static void names_are_printable(void **state)
 {
     (void)state;
@@ -372,6 +398,7 @@ int main(void)
         cmocka_unit_test(a_voter_that_hears_its_server_elects_no_other),
         cmocka_unit_test(a_spare_votes_and_does_not_stand),
         cmocka_unit_test(a_voter_of_other_voters_is_told_until_it_confirms),
+        cmocka_unit_test(voters_of_earlier_records_are_asked_for_a_minute),
         cmocka_unit_test(names_are_printable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
