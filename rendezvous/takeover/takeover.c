@@ -429,6 +429,11 @@ static int answering(const struct takeover *t, struct instant now)
     return count;
 }
 
+enum takeover_reason takeover_loss(const struct takeover *t)
+{
+    return t->broken_at.ns == INT64_MAX ? TAKEOVER_SILENT : TAKEOVER_BROKEN;
+}
+
 bool takeover_is_served(const struct takeover *t, struct instant now)
 {
     if (t->state == TAKEOVER_SERVE)
@@ -506,7 +511,7 @@ void takeover_tick(struct takeover *t, struct instant now, struct takeover_actio
 {
     struct takeover_work w = takeover_work(t, now, out);
     if (t->state == TAKEOVER_FOLLOW && instant_reached(now, silence_limit(t)))
-        takeover_seek(&w, t->broken_at.ns == INT64_MAX ? TAKEOVER_SILENT : TAKEOVER_BROKEN, 0);
+        takeover_seek(&w, takeover_loss(t), 0);
     if (t->state == TAKEOVER_SEEK)
         tick_seek(&w);
     else if (t->state == TAKEOVER_STAND)

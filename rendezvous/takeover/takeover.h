@@ -121,7 +121,8 @@ struct takeover_message {
     const struct voter *from;
     const struct world_record *known; /* the newest that the sender knows; epoch 0: none */
     struct ballot ballot; /* PREPARE, ACCEPT, MOVED: of the candidate or server; PROMISE, ACCEPTED: the one
-                             that is answered; NACK: the highest that the sender has promised */
+                             that is answered; NACK, and MOVED of an agent that does not serve: the highest
+                             that the sender has promised */
     struct ballot at;     /* PROMISE, with a value: the ballot under which the sender has accepted it */
     const struct world_record *value; /* ACCEPT: the proposal; PROMISE: the accepted record, or NULL */
     const struct voter *server;       /* MOVED: the agent that serves; NULL: the sender does not know it */

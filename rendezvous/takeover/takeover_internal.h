@@ -36,6 +36,8 @@ void takeover_stand(struct takeover_work *w, enum takeover_reason reason);
 void takeover_follow(struct takeover_work *w, const struct voter *server, struct ballot office);
 /* Whether a live server is known here, or this is one: then no other agent is elected. */
 bool takeover_is_served(const struct takeover *t, struct instant now);
+/* FOLLOW, not served: how the server was lost. */
+enum takeover_reason takeover_loss(const struct takeover *t);
 /* The voter's promise or vote counts, by its index. */
 void takeover_take_promise(struct takeover_work *w, int voter, const struct takeover_message *m);
 void takeover_take_vote(struct takeover_work *w, int voter);

@@ -28,7 +28,10 @@ static const struct voter *server_of(const struct takeover *t, struct instant no
 
 static void answer_who_serves(struct takeover_work *w, const struct voter *to)
 {
-    takeover_send(w, TAKEOVER_MOVED, to)->server = server_of(w->t, w->now);
+    struct takeover_message *answer = takeover_send(w, TAKEOVER_MOVED, to);
+    answer->server = server_of(w->t, w->now);
+    if (w->t->state != TAKEOVER_SERVE)
+        answer->ballot = w->t->promised; /* so that an answer from before its office is known as such */
 }
 
 /* Another agent is ahead: office and candidacy end. */
@@ -37,8 +40,9 @@ static void give_way(struct takeover_work *w, const struct takeover_message *m)
     struct takeover *t = w->t;
     t->promised = m->ballot;
     t->highest = m->ballot.number > t->highest ? m->ballot.number : t->highest;
+    const bool lost = t->state == TAKEOVER_FOLLOW && !takeover_is_served(t, w->now);
     if (!from_server(t, m))
-        takeover_seek(w, TAKEOVER_OUTVOTED, TAKEOVER_LOST_MS * NS_PER_MS);
+        takeover_seek(w, lost ? takeover_loss(t) : TAKEOVER_OUTVOTED, TAKEOVER_LOST_MS * NS_PER_MS);
 }
 
 static void on_prepare(struct takeover_work *w, const struct takeover_message *m)
@@ -109,7 +113,9 @@ static void on_moved(struct takeover_work *w, const struct takeover_message *m)
     struct takeover *t = w->t;
     const bool none = !m->server || takeover_is_self(t, m->server);
     const bool serves = m->server && agent_incarnation_equal(m->server->incarnation, m->from->incarnation);
-    if (!serves && from_server(t, m))
+    /* Messages overtake each other: the server's answer from before its election may come after the news of
+     * it. A server that has stepped down has promised a higher ballot, or knows a newer record. */
+    if (!serves && from_server(t, m) && ballot_compare(m->ballot, t->office) > 0)
         takeover_seek(w, TAKEOVER_STEPPED_DOWN, TAKEOVER_LOST_MS * NS_PER_MS);
     if (none)
         return;

@@ -283,6 +283,61 @@ static void a_voter_that_hears_its_server_elects_no_other(void **state)
     (void)actions;
 }
 
+/* The older messages may come last: connections overtake each other. */
+static void an_answer_from_before_the_election_is_late(void **state)
+{
+    struct cluster c;
+    struct takeover_actions late, actions;
+    (void)state;
+    begin(&c, 3, 3);
+    c.dead[0] = true;
+    for (int i = 1; i < 3; i++)
+        takeover_connection(&c.agents[i], false, c.now);
+    c.now = instant_add(c.now, TAKEOVER_BROKEN_MS * NS_PER_MS);
+    takeover_asked(&c.agents[1], &c.agents[2].self, &c.agents[2].known, c.now, &late);
+    assert_int_equal(late.count, 1);
+    struct takeover_message answer = late.items[0].message;
+    const struct world_record known = *answer.known;
+    answer.known = &known;
+    assert_null(answer.server);
+    takeover_tick(&c.agents[1], c.now, &actions); /* it stands, and is elected */
+    carry_out(&c, 1, &actions);
+    assert_int_equal(c.agents[1].state, TAKEOVER_SERVE);
+    assert_int_equal(c.agents[2].state, TAKEOVER_FOLLOW);
+    takeover_receive(&c.agents[2], &answer, c.now, &actions);
+    assert_int_equal(c.agents[2].state, TAKEOVER_FOLLOW);
+    assert_int_equal(actions.count, 0);
+    /* An answer from after its office is believed. */
+    const struct takeover_message nack = {
+        .kind = TAKEOVER_NACK,
+        .from = &c.agents[2].self,
+        .known = &known,
+        .ballot = {c.agents[1].ballot.number + 1, c.agents[0].self.incarnation}};
+    takeover_receive(&c.agents[1], &nack, c.now, &actions);
+    assert_int_equal(c.agents[1].state, TAKEOVER_STAND);
+    takeover_asked(&c.agents[1], &c.agents[2].self, &c.agents[2].known, c.now, &late);
+    carry_out(&c, 1, &late);
+    assert_int_equal(c.agents[2].state, TAKEOVER_SEEK);
+    assert_int_equal(c.agents[2].reason, TAKEOVER_STEPPED_DOWN);
+}
+
+/* A candidate's message comes before this agent's own patience is over. */
+static void a_candidate_does_not_hide_how_the_server_was_lost(void **state)
+{
+    struct cluster c;
+    struct takeover_actions actions;
+    (void)state;
+    begin(&c, 3, 3);
+    takeover_connection(&c.agents[2], false, c.now);
+    const struct takeover_message prepare = {.kind = TAKEOVER_PREPARE,
+                                             .from = &c.agents[1].self,
+                                             .known = &c.agents[1].known,
+                                             .ballot = {7, c.agents[1].self.incarnation}};
+    takeover_receive(&c.agents[2], &prepare, c.now, &actions);
+    assert_int_equal(c.agents[2].state, TAKEOVER_SEEK);
+    assert_int_equal(c.agents[2].reason, TAKEOVER_BROKEN);
+}
+
 static void a_spare_votes_and_does_not_stand(void **state)
 {
     struct cluster c;
@@ -396,6 +451,8 @@ int main(void)
         cmocka_unit_test(without_a_majority_nobody_takes_over),
         cmocka_unit_test(records_of_others_change_nothing_and_are_counted),
         cmocka_unit_test(a_voter_that_hears_its_server_elects_no_other),
+        cmocka_unit_test(an_answer_from_before_the_election_is_late),
+        cmocka_unit_test(a_candidate_does_not_hide_how_the_server_was_lost),
         cmocka_unit_test(a_spare_votes_and_does_not_stand),
         cmocka_unit_test(a_voter_of_other_voters_is_told_until_it_confirms),
         cmocka_unit_test(voters_of_earlier_records_are_asked_for_a_minute),
