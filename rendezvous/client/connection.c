@@ -9,6 +9,9 @@ static const int64_t mute_ns = 1800 * NS_PER_MS;
 static const int64_t retry_ns = NS_PER_S, patience_ns = 5 * NS_PER_S;
 static const int64_t brief_ns = NS_PER_S;
 
+/* A server that is killed ends its connections before its port: a new one may come in between. */
+enum { CUTS_LIMIT = 3 };
+
 /* The known fault of the peer, which stays until it greets. */
 static bool is_judged(enum connection_state state)
 {
@@ -18,6 +21,11 @@ static bool is_judged(enum connection_state state)
 static bool is_definite(enum connection_state state)
 {
     return state >= CONNECTION_LACKS_SECRET && state <= CONNECTION_OTHER_JOB;
+}
+
+static bool is_mute(const struct connection *connection, struct instant now)
+{
+    return connection->opened.ns && instant_diff_ns(now, connection->opened) >= mute_ns;
 }
 
 static enum connection_state next_state(const struct connection *connection, enum connection_event event,
@@ -43,7 +51,7 @@ static enum connection_state next_state(const struct connection *connection, enu
     case CONNECTION_BREAKS_OFF: /* also if the close came before the peer's greeting was read */
         if (is_definite(state))
             return state;
-        if (connection->opened.ns && instant_diff_ns(now, connection->opened) >= mute_ns)
+        if (is_mute(connection, now))
             return CONNECTION_MUTE;
         return event == CONNECTION_CONFUSES ? CONNECTION_STRANGE : CONNECTION_BROKEN_OFF;
     case CONNECTION_WANTS_SECRET:
@@ -52,9 +60,13 @@ static enum connection_state next_state(const struct connection *connection, enu
         return CONNECTION_HAS_SECRET;
     case CONNECTION_DENIES:
         return CONNECTION_OTHER_JOB;
+    case CONNECTION_ENDS:
+        return CONNECTION_CUT;
     default: /* CONNECTION_CLOSES */
         if (state == CONNECTION_GREETED)
             return CONNECTION_BROKEN;
+        if (state == CONNECTION_CUT && connection->ended.ns)
+            return state; /* the end of that connection */
         return is_judged(state) ? state : CONNECTION_STRANGE;
     }
 }
@@ -66,10 +78,29 @@ bool connection_is_lost_by(const struct connection *connection, enum connection_
     return event == CONNECTION_FAILS && !connection->ended.ns && connection->state != CONNECTION_OPEN;
 }
 
+/* A connection that ends during the greeting tells of a peer's fault where it ends so again and again. */
+static enum connection_event weigh(struct connection *connection, enum connection_event event,
+                                   struct instant now)
+{
+    if (event == CONNECTION_GREETS || (event == CONNECTION_FAILS && !connection->ended.ns))
+        connection->cuts = 0;
+    if (event != CONNECTION_ENDS && event != CONNECTION_ENDS_SECRET)
+        return event;
+    if (!connection->cuts++)
+        connection->cut_at = now;
+    const bool often = connection->cuts >= CUTS_LIMIT &&
+                       (!connection->met || instant_diff_ns(now, connection->cut_at) >= patience_ns);
+    if (!often && !is_judged(connection->state) && !is_mute(connection, now))
+        return CONNECTION_ENDS;
+    return event == CONNECTION_ENDS ? CONNECTION_CONFUSES : CONNECTION_BREAKS_OFF;
+}
+
 bool connection_step(struct connection *connection, enum connection_event event, struct instant now)
 {
     enum connection_state before = connection->state;
+    event = weigh(connection, event, now);
     connection->state = next_state(connection, event, now);
+    connection->met |= event == CONNECTION_GREETS;
     if (event == CONNECTION_BEGINS)
         connection->begun = now;
     if (event == CONNECTION_OPENS)

@@ -19,6 +19,8 @@ extern "C" {
     X(CONNECTION_SILENT,                                                                                     \
       "no response from that address: it is wrong, blocked by a firewall, or its host is down")              \
     X(CONNECTION_OPEN, "")                                                                                   \
+    X(CONNECTION_CUT, "the peer ended the connection during the handshake: a server that is ending, or not " \
+                      "a muster server (torchrun, another program)")                                         \
     X(CONNECTION_STRANGE,                                                                                    \
       "the peer does not speak muster's protocol: torchrun, or another program on this port; run "           \
       "the same muster on all nodes, with the same --secret-file if there is one")                           \
@@ -58,6 +60,10 @@ enum connection_event {
     CONNECTION_DENIES,     /* another job's server */
     CONNECTION_BREAKS_OFF, /* at a greeting with a secret */
     CONNECTION_CLOSES,
+    /* before the peer has greeted, and without a wrong byte: a server that is killed ends connections so,
+     * too. Several times in a row it is a peer that confuses, or breaks off. */
+    CONNECTION_ENDS,
+    CONNECTION_ENDS_SECRET, /* the same at a greeting with a secret */
     CONNECTION_EVENT_COUNT
 };
 
@@ -69,6 +75,9 @@ struct connection {
     struct instant mismatch_at; /* time of the peer's last sign of incompatibility */
     struct instant ended;       /* the last attempt, not followed by another so far; 0: in progress */
     bool brief;                 /* the last connection that opened ended at once */
+    bool met;                   /* a server has greeted here */
+    int cuts;                   /* connections in a row that ended before the peer greeted */
+    struct instant cut_at;      /* the first of them */
 };
 
 /* Whether the event, before its step, means that there is no server: an agreed connection has ended, or

@@ -82,8 +82,9 @@ static enum connection_event meaning(int event, int value, bool keys)
     case HANDSHAKE_DENIED:
         return CONNECTION_DENIES;
     case HANDSHAKE_CRYPTO:
-    case HANDSHAKE_BROKEN:
         return keys ? CONNECTION_BREAKS_OFF : CONNECTION_CONFUSES;
+    case HANDSHAKE_BROKEN:
+        return keys ? CONNECTION_ENDS_SECRET : CONNECTION_ENDS;
     case HANDSHAKE_STRANGE:
     case HANDSHAKE_LATER:
         return CONNECTION_CONFUSES;

@@ -204,8 +204,20 @@ static void accepted(struct admission *admission, int fd, struct instant now)
         evict(admission, choose_oldest(admission, now));
 }
 
+/* Whether the connection that ends without a reason has greeted: a member that left, or was killed, before it
+ * sent a message. libzmq's report of a greeting names no connection, so the greetings are counted; those of
+ * connections that were closed here are forgotten with the last idle ones. */
+static bool has_greeted(struct admission *admission)
+{
+    const bool has = admission->greeted > 0;
+    const int idle = (int)(admission->silent + admission->evicted);
+    admission->greeted -= has;
+    admission->greeted = admission->greeted < idle ? admission->greeted : idle;
+    return has;
+}
+
 /* The reason of a failed greeting comes right before the end of its connection. One rejected by ZAP is
- * counted already. */
+ * counted already. A peer that speaks another protocol may end without a reason. */
 static void closed(struct admission *admission, int fd, struct instant now)
 {
     struct admission_slot *slot = slot_of(admission, fd);
@@ -216,11 +228,12 @@ static void closed(struct admission *admission, int fd, struct instant now)
         forget(admission, fd);
     if (known && (slot->active || slot->endless))
         return;
+    const bool greeted = reason < 0 && !admission->denied && has_greeted(admission);
     if (known && slot->evicted)
         log_rejection(admission, slot->late ? REJECTION_SILENT : REJECTION_EVICTED, slot->address, now);
     else if (reason < 0 && admission->denied)
         admission->denied--;
-    else
+    else if (!greeted)
         log_rejection(admission, reason < 0 ? REJECTION_PROTOCOL : (enum rejection)reason,
                       known ? slot->address : "", now);
 }
@@ -246,6 +259,8 @@ void admission_watch(struct admission *admission, int event, int value, struct i
     enum handshake_fault fault = handshake_fault(event, value);
     if (fault != HANDSHAKE_FINE)
         admission->pending = reason_of(admission, fault);
+    else if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED)
+        admission->greeted++;
     else if (event == ZMQ_EVENT_ACCEPTED)
         accepted(admission, value, now);
     else if (event == ZMQ_EVENT_DISCONNECTED)
@@ -274,6 +289,7 @@ void admission_note_active(struct admission *admission, int fd)
     if (!admission->slots[fd].evicted)
         unlink_silent(admission, fd);
     admission->slots[fd].active = true;
+    admission->greeted--;
 }
 
 /* --- libzmq's questions --- */

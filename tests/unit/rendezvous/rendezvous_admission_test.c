@@ -110,6 +110,35 @@ static void a_connection_that_does_not_register_is_ended(void **state)
     assert_int_equal(crowd->admission.open, 2);
 }
 
+/* Whether a peer that ends its connection without a reason is taken for a program of another protocol. */
+static void one_that_has_greeted_is_no_foreign_program(void **state)
+{
+    struct crowd *crowd = *state;
+    const uint64_t *foreign = &crowd->admission.rejections.reasons[REJECTION_PROTOCOL].total;
+    for (int i = 0; i < 6; i++)
+        come(crowd);
+    admission_watch(&crowd->admission, ZMQ_EVENT_DISCONNECTED, crowd->ours[0], now);
+    assert_int_equal(*foreign, 1);
+    /* it is killed before it sends a message, or before its message is read */
+    admission_watch(&crowd->admission, ZMQ_EVENT_HANDSHAKE_SUCCEEDED, 0, now);
+    admission_watch(&crowd->admission, ZMQ_EVENT_DISCONNECTED, crowd->ours[1], now);
+    admission_note_active(&crowd->admission, crowd->ours[1]);
+    assert_int_equal(*foreign, 1);
+    /* its message is read before the report of its greeting */
+    admission_note_active(&crowd->admission, crowd->ours[2]);
+    admission_watch(&crowd->admission, ZMQ_EVENT_HANDSHAKE_SUCCEEDED, 0, now);
+    admission_watch(&crowd->admission, ZMQ_EVENT_DISCONNECTED, crowd->ours[3], now);
+    assert_int_equal(*foreign, 2);
+    /* it has greeted, and is closed here: the next one is another */
+    admission_watch(&crowd->admission, ZMQ_EVENT_HANDSHAKE_SUCCEEDED, 0, now);
+    admission_tick(&crowd->admission, instant_add(now, 3600 * NS_PER_S));
+    for (int i = 4; i < 6; i++)
+        admission_watch(&crowd->admission, ZMQ_EVENT_DISCONNECTED, crowd->ours[i], now);
+    come(crowd);
+    admission_watch(&crowd->admission, ZMQ_EVENT_DISCONNECTED, crowd->ours[6], now);
+    assert_int_equal(*foreign, 3);
+}
+
 static void a_greeting_gets_another_turn(void **state)
 {
     struct crowd *crowd = *state;
@@ -244,6 +273,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_oldest_silent_ones_make_room, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_connection_that_does_not_register_is_ended, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_greeting_gets_another_turn, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_that_has_greeted_is_no_foreign_program, set_up, tear_down),
         cmocka_unit_test_setup_teardown(those_that_have_spoken_stay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_number_that_went_to_another_is_left_alone, set_up, tear_down),
         cmocka_unit_test(there_is_room_for_the_job),

@@ -62,6 +62,47 @@ static void every_story(void **state)
         "");
 }
 
+/* A connection that ends in its greeting after so many milliseconds, as libzmq reports it. */
+static const char *cut(struct connection *connection, enum connection_event end, int after_ms)
+{
+    static struct instant now = {NS_PER_S};
+    now = instant_add(now, after_ms * NS_PER_MS);
+    (void)connection_step(connection, CONNECTION_OPENS, now);
+    (void)connection_step(connection, end, now);
+    (void)connection_step(connection, CONNECTION_CLOSES, now);
+    (void)connection_step(connection, CONNECTION_FAILS, now);
+    (void)connection_step(connection, CONNECTION_BEGINS, now);
+    return connection_words(connection);
+}
+
+/* A server that is killed may end a new connection before its port. A foreign program does it each time. */
+static void a_killed_server_is_no_foreign_program(void **state)
+{
+    static const char word[] = "the peer ended the connection during the handshake";
+    static const enum connection_event ends[] = {CONNECTION_ENDS, CONNECTION_ENDS_SECRET};
+    static const char *const faults[] = {"does not speak", "is not the one"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct connection connection = {0};
+        for (int n = 0; n < 2; n++)
+            assert_non_null(strstr(cut(&connection, ends[i], 100), word));
+        assert_non_null(strstr(cut(&connection, ends[i], 100), faults[i]));
+        (void)connection_step(&connection, CONNECTION_GREETS, (struct instant){NS_PER_S});
+        for (int n = 0; n < 6; n++) /* a server has greeted here before */
+            assert_non_null(strstr(cut(&connection, ends[i], 900), word));
+        assert_non_null(strstr(cut(&connection, ends[i], 900), faults[i]));
+    }
+    /* a wrong byte is enough, and so is a long silence */
+    assert_non_null(strstr(TELL({CONNECTION_OPENS, 1}, {CONNECTION_GREETS, 1}, {CONNECTION_CLOSES, 9000},
+                                {CONNECTION_OPENS, 10}, {CONNECTION_CONFUSES, 1}),
+                           "does not speak"));
+    assert_non_null(
+        strstr(TELL({CONNECTION_OPENS, 1}, {CONNECTION_ENDS, 2000}), "does not complete the handshake"));
+    assert_string_equal(TELL({CONNECTION_OPENS, 1}, {CONNECTION_ENDS, 1}, {CONNECTION_CLOSES, 0},
+                             {CONNECTION_FAILS, 0}, {CONNECTION_BEGINS, 100}, {CONNECTION_FAILS, 1}),
+                        "nothing listens there");
+}
+
 static bool is_lost(const struct note *notes, size_t count)
 {
     struct connection connection = {0};
@@ -261,6 +302,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_story),
+        cmocka_unit_test(a_killed_server_is_no_foreign_program),
         cmocka_unit_test(a_server_that_stands_still_is_not_lost),
         cmocka_unit_test(secrets_that_do_not_go_together),
         cmocka_unit_test(a_mismatch_is_of_secrets_alone),
