@@ -51,6 +51,21 @@ int64_t api_described_memory(const struct muster_trainer *t, int world_size)
     return left > 0 ? left : 1;
 }
 
+int api_gpu_memory(const struct muster_trainer *t, int world_size, int64_t *bytes, struct muster_error *err)
+{
+    const struct muster_cuda_module *module = device_module_load(err);
+    if (api_described(t)) {
+        *bytes = api_described_memory(t, world_size);
+        return 0;
+    }
+    if (!module || module->memory(bytes, err) < 0)
+        return -1;
+    const struct libraries l = libraries_of(t, world_size);
+    *bytes -= l.products + l.comm;
+    *bytes = *bytes > 0 ? *bytes : 1;
+    return 0;
+}
+
 /* The rate of products in the arithmetic of the settings. */
 static double rate_of(const struct muster_trainer *t, const struct plan *plan, const char **name)
 {

@@ -97,8 +97,11 @@ static int every_stage_fits(const struct muster_trainer *t, int world_size, stru
         return -1;
     int result = 0;
     for (int s = 0; s < stages.count && !result; s++)
-        result = plan_fits(&t->model, &stages.plans[s], api_plan_memory(t),
-                           device && (!limit || device < limit) ? device : limit, is, err);
+        result = plan_fits(&t->model, &stages.plans[s],
+                           &(struct plan_room){.memory = api_plan_memory(t),
+                                               .bytes = device && (!limit || device < limit) ? device : limit,
+                                               .is = is},
+                           err);
     plan_stages_free(&stages);
     return result;
 }
@@ -297,7 +300,10 @@ int muster_plan_predict(struct muster_model *model, int32_t world_size, const ch
                          world_size);
     struct muster_prediction found = {.size = sizeof found};
     int result = api_prepare(&t, model, settings, &place, err);
-    if (!result && (t.config.device == DEVICE_CUDA || api_described(&t)))
+    struct device_chosen chosen = {.ops = device_cpu()};
+    if (!result && t.config.device == DEVICE_AUTO)
+        result = device_choose(DEVICE_AUTO, &chosen, err);
+    if (!result && (t.config.device == DEVICE_CUDA || api_described(&t) || !chosen.ops->host_memory))
         result =
             error_set(err, MUSTER_E_UNSUPPORTED,
                       "a prediction for training.device: %s: parts of a step are measured on the CPU alone; "

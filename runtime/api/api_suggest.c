@@ -41,14 +41,25 @@ static struct plan_rates rates_of(const struct muster_trainer *t, const struct m
     return rates;
 }
 
-/* Bytes of a rank: as described, as set, or a rank's share of a node with as much memory as this one. */
-static int64_t memory_of(const struct muster_trainer *t, const struct muster_machine *m)
+/* Bytes of a rank: as described, as set, a GPU's own, or a rank's share of a node with as much memory as this
+ * one. */
+static int find_memory(const struct muster_trainer *t, const struct muster_machine *m, int64_t *memory,
+                       struct muster_error *err)
 {
-    const int sharing = m->ranks_per_node ? m->ranks_per_node : m->world_size;
-    return m->memory                    ? m->memory
-           : t->config.memory_limit > 0 ? t->config.memory_limit
-           : api_described(t)           ? api_described_memory(t, m->world_size)
-                                        : host_memory_total() / sharing;
+    struct muster_error why = {0};
+    *memory = m->memory ? m->memory : t->config.memory_limit;
+    if (*memory > 0)
+        return 0;
+    if (api_plan_memory(t) == PLAN_MEMORY_ALL) {
+        *memory = host_memory_total() / (m->ranks_per_node ? m->ranks_per_node : m->world_size);
+        return 0;
+    }
+    if (api_gpu_memory(t, m->world_size, memory, &why) == 0)
+        return 0;
+    return error_set(err, why.code,
+                     "the memory of a rank's GPU is not known; give it (--memory 80G of muster-train), set "
+                     "training.memory_limit, or name a GPU (training.device: h100); this machine: %s",
+                     why.text);
 }
 
 /* ---- output ---- */
@@ -153,11 +164,12 @@ static int suggest(struct muster_trainer *t, const struct muster_machine *m, int
                    struct buffer *out, struct muster_error *err)
 {
     const struct plan_rates rates = rates_of(t, m);
-    const struct suggest_request request = {.world_size = m->world_size,
-                                            .global_batch = t->config.global_batch,
-                                            .memory = memory_of(t, m),
-                                            .counted = api_plan_memory(t),
-                                            .rates = &rates};
+    struct suggest_request request = {.world_size = m->world_size,
+                                      .global_batch = t->config.global_batch,
+                                      .counted = api_plan_memory(t),
+                                      .rates = &rates};
+    if (find_memory(t, m, &request.memory, err) < 0)
+        return -1;
     scope_free struct suggest_result *result = mem_calloc(1, sizeof *result);
     if (!result)
         return error_set(err, MUSTER_E_NOMEM, "no memory for suggestions");

@@ -155,6 +155,10 @@ const struct cuda_description *api_described(const struct muster_trainer *traine
 int api_described_check(const struct muster_trainer *trainer, struct muster_error *err);
 /* Bytes of the described GPU that a plan of so many ranks may take, next to its libraries. */
 int64_t api_described_memory(const struct muster_trainer *trainer, int world_size);
+/* The same for a plan of a GPU (api_plan_memory), described or this machine's. Fails where neither is there.
+ */
+int api_gpu_memory(const struct muster_trainer *trainer, int world_size, int64_t *bytes,
+                   struct muster_error *err);
 /* Adds the described GPU's memory, and the least time of a step by arithmetic, to the text of a plan (enum
  * muster_plan_format). */
 int api_described_text(const struct muster_trainer *trainer, const struct plan *plan, int32_t format,

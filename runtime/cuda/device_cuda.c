@@ -81,6 +81,21 @@ int device_cuda_locate(int local_rank, char place[MUSTER_CUDA_PLACE], struct mus
     return 0;
 }
 
+int device_cuda_memory(int64_t *bytes, struct muster_error *err)
+{
+    struct cudaDeviceProp p;
+    int count;
+    if (count_devices(&count, err))
+        return -1;
+    *bytes = INT64_MAX;
+    for (int i = 0; i < count; i++) {
+        CUDA_CHECK("device cuda: cudaGetDeviceProperties", cudaGetDeviceProperties(&p, i), err);
+        if ((int64_t)p.totalGlobalMem < *bytes)
+            *bytes = (int64_t)p.totalGlobalMem;
+    }
+    return 0;
+}
+
 /* ---- open and close ---- */
 
 static void cuda_close(struct device *device)

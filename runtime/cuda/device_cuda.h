@@ -188,5 +188,7 @@ const struct device_ops *device_cuda(void);
 int device_cuda_probe(struct muster_error *err);
 /* See muster_cuda_module.locate. */
 int device_cuda_locate(int local_rank, char place[MUSTER_CUDA_PLACE], struct muster_error *err);
+/* See muster_cuda_module.memory. Opens no context. */
+int device_cuda_memory(int64_t *bytes, struct muster_error *err);
 
 #endif

@@ -17,6 +17,7 @@ const struct muster_cuda_module *muster_cuda_module(void)
         .version = TEXT(CUDART_VERSION),
         .probe = device_cuda_probe,
         .locate = device_cuda_locate,
+        .memory = device_cuda_memory,
         .probe_nccl = nccl_library_probe,
         .kernels = kernels_described,
     };

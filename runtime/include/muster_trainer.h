@@ -88,8 +88,8 @@ struct muster_machine {
     int32_t world_size;
     int32_t ranks_per_node; /* 0: all on one node */
     uint32_t reserved;      /* 0 */
-    int64_t memory; /* bytes that a rank may use; 0: training.memory_limit, else its share of a node like this
-                       one */
+    int64_t memory;         /* bytes that a rank may use; 0: training.memory_limit, else on a GPU that of this
+                               machine's, and on CPUs its share of a node like this one */
     double link_bytes_s, link_latency_s; /* of a node's line to the others; 0, 0: 1.25e9 and 50e-6 */
 };
 /* The ten fastest meshes for the model and training.global_batch, by the times of ordinary cores: pipeline,

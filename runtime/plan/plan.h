@@ -525,10 +525,17 @@ enum plan_memory {
 int64_t plan_bytes(const struct plan *plan); /* bytes that a rank allocates in all memory classes */
 int64_t plan_bytes_of(const struct plan *plan, enum plan_memory memory);
 
-/* 0 if the plan needs at most `limit` bytes of the memory, else MUSTER_E_LIMIT with both sizes, `limit_is`
- * ("is the memory limit") and three changes of settings. Each change was planned and makes the plan fit; the
- * three cost the least time, by prediction. */
-int plan_fits(const struct model *model, const struct plan *plan, enum plan_memory memory, int64_t limit,
-              const char *limit_is, struct muster_error *err);
+/* Room for a plan. */
+struct plan_room {
+    enum plan_memory memory;
+    int64_t bytes;
+    const char *is; /* "is the memory limit" */
+    int64_t host;   /* with PLAN_MEMORY_DEVICE: of PLAN_MEMORY_HOST; 0: not known */
+};
+/* 0 if the plan needs at most room->bytes of room->memory, else MUSTER_E_LIMIT with both sizes, room->is
+ * and three changes of settings. Each change was planned and makes the plan fit; the three cost the least
+ * time, by prediction. Moments in the host's memory, whose time is not predicted, come last. */
+int plan_fits(const struct model *model, const struct plan *plan, const struct plan_room *room,
+              struct muster_error *err);
 
 #endif

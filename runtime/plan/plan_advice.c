@@ -17,6 +17,7 @@ enum { CHANGES_MAX = 24, TRIES_MAX = CHANGES_MAX * CHANGES_MAX, ADVICES = 3, TEX
 struct change {
     enum {
         CHANGE_STRATEGY,
+        CHANGE_OPTIMIZER, /* moments and averages in the host's memory */
         CHANGE_RECOMPUTE,
         CHANGE_MICRO_BATCH,
         CHANGE_PREFETCH,
@@ -33,6 +34,7 @@ struct change {
 struct advice {
     const struct change *first, *second; /* second: NULL if there is one */
     double step_s;
+    int64_t to_host; /* bytes that move to the host's memory */
 };
 
 int64_t plan_bytes_of(const struct plan *plan, enum plan_memory memory)
@@ -87,6 +89,16 @@ static void list_recomputations(const struct plan_options *o, struct change *cha
     }
 }
 
+/* A device's memory alone has to hold the plan: what the optimizer alone reads may be the host's. */
+static void list_optimizer(const struct plan_options *o, enum plan_memory memory, struct change *changes,
+                           int *count)
+{
+    if (memory == PLAN_MEMORY_DEVICE && o->optimizer_memory == MEMORY_DEVICE)
+        (void)add_change(
+            changes, count,
+            (struct change){CHANGE_OPTIMIZER, MEMORY_HOST, 0, "training.optimizer_memory: host"});
+}
+
 /* Rows take memory of their own where they are larger than the full gradient that they replace. */
 static void list_embedding(const struct model *model, const struct plan *plan, struct change *changes,
                            int *count)
@@ -104,11 +116,13 @@ static void list_embedding(const struct model *model, const struct plan *plan, s
         (void)add_change(changes, count, change);
 }
 
-static int list_changes(const struct model *model, const struct plan *plan, struct change *changes)
+static int list_changes(const struct model *model, const struct plan *plan, enum plan_memory memory,
+                        struct change *changes)
 {
     const struct plan_options *o = &plan->options;
     int count = 0;
     list_strategies(o, changes, &count);
+    list_optimizer(o, memory, changes, &count);
     list_recomputations(o, changes, &count);
     list_embedding(model, plan, changes, &count);
     for (int batch = o->shape.B - 1; batch >= 1; batch--) {
@@ -143,6 +157,9 @@ static void apply(const struct change *change, struct plan_options *o)
         o->mesh.side[SIDE_SHARD] *= o->mesh.side[SIDE_REPLICATE]; /* no strategy in this list has replicas */
         o->mesh.side[SIDE_REPLICATE] = 1;
         break;
+    case CHANGE_OPTIMIZER:
+        o->optimizer_memory = (enum memory_class)change->value;
+        break;
     case CHANGE_RECOMPUTE:
         o->recompute = (struct recompute_options){(enum recompute)change->value, change->extra};
         break;
@@ -169,7 +186,7 @@ static void apply(const struct change *change, struct plan_options *o)
 
 /* Whether the changed plan fits, and its step; a plan that cannot be built does not fit. */
 static bool try_changes(const struct model *model, const struct plan *plan, struct advice *advice,
-                        enum plan_memory memory, int64_t limit)
+                        const struct plan_room *room)
 {
     const struct plan_rates rates = plan_rates_nominal(1);
     struct plan_options options = plan->options;
@@ -180,24 +197,32 @@ static bool try_changes(const struct model *model, const struct plan *plan, stru
         apply(advice->second, &options);
     if (plan_build(model, &options, &changed, NULL) < 0)
         return false;
-    bool fits =
-        plan_bytes_of(&changed, memory) <= limit && plan_predict(model, &changed, &rates, &cost, NULL) == 0;
+    const int64_t host = plan_bytes_of(&changed, PLAN_MEMORY_HOST);
+    const bool fits = plan_bytes_of(&changed, room->memory) <= room->bytes &&
+                      (room->host <= 0 || host <= room->host) &&
+                      plan_predict(model, &changed, &rates, &cost, NULL) == 0;
     plan_free(&changed);
     advice->step_s = fits ? cost.step_s : 0;
+    advice->to_host = options.optimizer_memory == plan->options.optimizer_memory
+                          ? 0
+                          : host - plan_bytes_of(plan, PLAN_MEMORY_HOST);
     return fits;
 }
 
 static int by_time(const void *left, const void *right)
 {
     const struct advice *a = left, *b = right;
+    if ((a->to_host > 0) != (b->to_host > 0)) /* the prediction does not see the bus */
+        return a->to_host > 0 ? 1 : -1;
     if (a->step_s != b->step_s)
         return a->step_s < b->step_s ? -1 : 1;
     return a->first < b->first ? -1 : a->first > b->first;
 }
 
-/* Single changes, and pairs only of changes that do not fit alone. Returns how many fit, sorted by time. */
-static int find_advice(const struct model *model, const struct plan *plan, enum plan_memory memory,
-                       int64_t limit, const struct change *changes, int count, struct advice *found)
+/* Single changes, and pairs only of changes that do not fit alone. Returns how many fit, sorted by time; the
+ * last that is shown moves memory to the host, where that fits. */
+static int find_advice(const struct model *model, const struct plan *plan, const struct plan_room *room,
+                       const struct change *changes, int count, struct advice *found)
 {
     bool alone[CHANGES_MAX];
     int fitting = 0;
@@ -209,17 +234,22 @@ static int find_advice(const struct model *model, const struct plan *plan, enum 
         if (alone[i])
             continue;
         found[fitting] = (struct advice){.first = &changes[i]};
-        alone[i] = try_changes(model, plan, &found[fitting], memory, limit);
+        alone[i] = try_changes(model, plan, &found[fitting], room);
         smaller_fits[changes[i].kind] = falling && alone[i];
         fitting += alone[i];
     }
     for (int i = 0; fitting < ADVICES && i < count; i++)
         for (int j = i + 1; j < count; j++) {
-            found[fitting] = (struct advice){&changes[i], &changes[j], 0};
+            found[fitting] = (struct advice){.first = &changes[i], .second = &changes[j]};
             if (!alone[i] && !alone[j] && changes[i].kind != changes[j].kind)
-                fitting += try_changes(model, plan, &found[fitting], memory, limit);
+                fitting += try_changes(model, plan, &found[fitting], room);
         }
     qsort(found, (size_t)fitting, sizeof *found, by_time);
+    for (int i = ADVICES; i < fitting; i++)
+        if (found[i].to_host > 0) {
+            found[ADVICES - 1] = found[i];
+            break;
+        }
     return fitting;
 }
 
@@ -229,6 +259,7 @@ static void write_advice(const struct model *model, const struct plan *plan, con
     const struct plan_rates rates = plan_rates_nominal(1);
     const int shown = fitting < ADVICES ? fitting : ADVICES;
     struct plan_cost cost;
+    char moved[32];
     double step_s = plan_predict(model, plan, &rates, &cost, NULL) ? 0 : cost.step_s;
     (void)buffer_text(out, shown ? "it fits with" : "use more ranks, or a smaller model or sequence");
     for (int i = 0; i < shown; i++) {
@@ -240,7 +271,10 @@ static void write_advice(const struct model *model, const struct plan *plan, con
                             a->first->text, a->second ? " and " : "", a->second ? a->second->text : "");
         const double slower = step_s > 0 ? 100 * (a->step_s / step_s - 1) : 0;
         const bool chunks = a->first->kind == CHANGE_CHUNK || (a->second && a->second->kind == CHANGE_CHUNK);
-        if (chunks) /* the prediction does not see how large a product is */
+        if (a->to_host > 0)
+            (void)buffer_printf(out, " (the optimizer reads and writes %s of the host's memory in each step)",
+                                text_format_bytes(moved, sizeof moved, a->to_host));
+        else if (chunks) /* the prediction does not see how large a product is */
             (void)buffer_text(out, " (its smaller products cost some time)");
         else if (step_s > 0 && fabs(slower) < 0.5)
             (void)buffer_text(out, " (as fast)");
@@ -249,10 +283,10 @@ static void write_advice(const struct model *model, const struct plan *plan, con
     }
 }
 
-int plan_fits(const struct model *model, const struct plan *plan, enum plan_memory memory, int64_t limit,
-              const char *limit_is, struct muster_error *err)
+int plan_fits(const struct model *model, const struct plan *plan, const struct plan_room *room,
+              struct muster_error *err)
 {
-    const int64_t wanted = plan_bytes_of(plan, memory);
+    const int64_t wanted = plan_bytes_of(plan, room->memory), limit = room->bytes;
     char need[32], have[32], of_stage[32] = "";
     if (wanted <= limit)
         return 0;
@@ -263,16 +297,15 @@ int plan_fits(const struct model *model, const struct plan *plan, enum plan_memo
     scope_free struct advice *found = mem_calloc(TRIES_MAX + 1, sizeof *found);
     scope_buffer text = {0};
     if (found) {
-        const int count = list_changes(model, plan, changes);
-        write_advice(model, plan, found, find_advice(model, plan, memory, limit, changes, count, found),
-                     &text);
+        const int count = list_changes(model, plan, room->memory, changes);
+        write_advice(model, plan, found, find_advice(model, plan, room, changes, count, found), &text);
     }
     return error_set(err, MUSTER_E_LIMIT,
                      "the plan needs %s (%lld bytes)%s on rank %d%s, but %s (%lld bytes) %s; %s",
                      text_format_bytes(need, sizeof need, wanted), (long long)wanted,
-                     memory == PLAN_MEMORY_DEVICE ? " of the device's memory"
-                     : memory == PLAN_MEMORY_HOST ? " of the host's memory"
-                                                  : "",
+                     room->memory == PLAN_MEMORY_DEVICE ? " of the device's memory"
+                     : room->memory == PLAN_MEMORY_HOST ? " of the host's memory"
+                                                        : "",
                      plan->options.rank, of_stage, text_format_bytes(have, sizeof have, limit),
-                     (long long)limit, limit_is, text.data && !text.failed ? text.data : "use more ranks");
+                     (long long)limit, room->is, text.data && !text.failed ? text.data : "use more ranks");
 }

@@ -6,6 +6,7 @@
  * micro-batch alone. */
 #include "runtime/plan/plan_suggest.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -367,8 +368,9 @@ static int try_mesh(struct suggest_search *s, const struct mesh_candidate *candi
 
 static int refuse_all(struct suggest_search *s)
 {
-    char limit[32], needed[32];
+    char limit[32], needed[32], by_host[96] = "";
     const struct mesh_candidate *least = NULL;
+    const struct suggest_request *q = s->request;
     struct suggestion found;
     for (int i = 0; i < s->count; i++)
         if (!least || s->list[i].least_bytes < least->least_bytes)
@@ -381,12 +383,25 @@ static int refuse_all(struct suggest_search *s)
             "no mesh of %d ranks takes a batch of %lld samples with this model and these settings%s%s",
             s->request->world_size, (long long)s->request->global_batch,
             s->refused.code ? "; the fastest: " : "", s->refused.text);
+    const int64_t smallest = s->smallest;
+    if (q->counted == PLAN_MEMORY_DEVICE && least->options.optimizer_memory == MEMORY_DEVICE) {
+        struct mesh_candidate beside = *least;
+        beside.options.optimizer_memory = MEMORY_HOST;
+        beside.least_bytes = 0;
+        const int result = try_mesh(s, &beside, &found);
+        if (result < 0)
+            return -1;
+        if (result == 0)
+            (void)snprintf(by_host, sizeof by_host,
+                           ", or training.optimizer_memory: host, with which a mesh needs %s",
+                           text_format_bytes(needed, sizeof needed, found.bytes)); /* fits */
+    }
     return error_set(
         s->err, MUSTER_E_LIMIT,
         "none of %d meshes of %d ranks fits into %s a rank; the smallest that was planned needs %s: use "
-        "more ranks, or shorter sequences",
-        s->count, s->request->world_size, text_format_bytes(limit, sizeof limit, s->request->memory),
-        text_format_bytes(needed, sizeof needed, s->smallest));
+        "more ranks, or shorter sequences%s",
+        s->count, q->world_size, text_format_bytes(limit, sizeof limit, q->memory),
+        text_format_bytes(needed, sizeof needed, smallest), by_host);
 }
 
 static int plan_in_order(struct suggest_search *s)

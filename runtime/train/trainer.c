@@ -87,19 +87,21 @@ static int check_memory(const struct trainer *trainer, const struct trainer_opti
                    text_format_bytes(kept_text, sizeof kept_text, kept)); /* fits */
     bool by_user = limit > 0 && (machine <= 0 || limit <= machine);
     int64_t available = by_user ? limit : machine;
-    const enum plan_memory memory = host ? PLAN_MEMORY_ALL : PLAN_MEMORY_DEVICE;
-    if (available > 0 && plan_fits(trainer->model, &trainer->plan, memory, available,
-                                   by_user ? "is the memory limit"
-                                   : host  ? here
-                                           : free_text,
-                                   err)) {
+    const int64_t beside =
+        host ? 0 : host_memory_available() / sharing; /* for pinned memory and the host's */
+    const struct plan_room room = {.memory = host ? PLAN_MEMORY_ALL : PLAN_MEMORY_DEVICE,
+                                   .bytes = available,
+                                   .is = by_user ? "is the memory limit"
+                                         : host  ? here
+                                                 : free_text,
+                                   .host = beside},
+                           rest = {.memory = PLAN_MEMORY_HOST, .bytes = beside, .is = here};
+    if (available > 0 && plan_fits(trainer->model, &trainer->plan, &room, err)) {
         if (err && !by_user && (!host || plan_bytes(&trainer->plan) <= host_memory_total() / sharing))
             err->code = MUSTER_E_NOMEM; /* other processes use it now, and may free it */
         return -1;
     }
-    const int64_t beside =
-        host ? 0 : host_memory_available() / sharing; /* for pinned memory and the host's */
-    if (beside <= 0 || !plan_fits(trainer->model, &trainer->plan, PLAN_MEMORY_HOST, beside, here, err))
+    if (beside <= 0 || !plan_fits(trainer->model, &trainer->plan, &rest, err))
         return 0;
     if (err && plan_bytes_of(&trainer->plan, PLAN_MEMORY_HOST) <= host_memory_total() / sharing)
         err->code = MUSTER_E_NOMEM;

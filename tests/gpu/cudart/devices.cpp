@@ -97,6 +97,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     snprintf(properties->name, sizeof properties->name, "a fake of muster's tests");
     properties->major = number_of("FAKE_CUDA_MAJOR", 9);
     properties->pciBusID = device + 1;
+    properties->totalGlobalMem = fake_device_bytes();
     properties->multiProcessorCount = FAKE_MULTIPROCESSORS;
     properties->maxThreadsPerBlock = 1024;
     properties->sharedMemPerBlock = 48 << 10;

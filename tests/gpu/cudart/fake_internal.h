@@ -74,7 +74,8 @@ void fake_complain(const char *format, ...) __attribute__((format(printf, 1, 2))
 
 int fake_device(); /* the calling thread's */
 void fake_device_use(int device);
-int fake_devices(); /* how many */
+int fake_devices();         /* how many */
+size_t fake_device_bytes(); /* each has so many */
 
 /* ---- memory (memory.cpp) ---- */
 

@@ -92,14 +92,15 @@ extern "C" enum fake_memory fake_cudart_memory(const void *p, size_t bytes)
 
 /* ---- allocating ---- */
 
-static size_t device_bytes()
+size_t fake_device_bytes()
 {
     const char *value = fake_setting("FAKE_CUDA_MEMORY");
     return *value ? strtoull(value, nullptr, 10) : (size_t)8 << 30;
 }
 
-/* All bits set, to be mapped as often as it is wanted: of an arena of megabytes a small test touches little, and
- * pages that it does not touch cost nothing. Made before a program forks its ranks. -1: there is no such file. */
+/* All bits set, to be mapped as often as it is wanted: of an arena of megabytes a small test touches little,
+ * and pages that it does not touch cost nothing. Made before a program forks its ranks. -1: there is no such
+ * file. */
 static const size_t SET_BYTES = 1 << 20;
 static const size_t SPARSE_BYTES = (size_t)1 << 32; /* blocks from here on are full of zeroes instead */
 static int set_file = -1;
@@ -140,7 +141,8 @@ static bool map_set(char *p, size_t bytes, enum fake_memory kind)
 /* New pages in the place of these, which are full of zeroes and cost nothing until they are touched. */
 static bool map_zeroes(char *p, size_t bytes, enum fake_memory kind)
 {
-    const int rights = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+    const int rights = PROT_READ | PROT_WRITE,
+              flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
     if (mmap(p, bytes, rights, flags, -1, 0) == MAP_FAILED)
         return false;
     if (kind == FAKE_MEMORY_DEVICE && key() >= 0)
@@ -169,7 +171,7 @@ static cudaError_t allocate(void **p, size_t bytes, enum fake_memory kind)
         return cudaSuccess;
     const size_t mapped = (bytes + PAGE - 1) / PAGE * PAGE + 2 * PAGE;
     fake_locked held;
-    if (kind == FAKE_MEMORY_DEVICE && used_of[fake_device()] + bytes > device_bytes())
+    if (kind == FAKE_MEMORY_DEVICE && used_of[fake_device()] + bytes > fake_device_bytes())
         return fake_cudart_fail(cudaErrorMemoryAllocation);
     char *map = map_block(bytes, mapped, kind);
     if (!map)
@@ -296,7 +298,14 @@ static cudaError_t copy(const char *what, void *to, const void *from, size_t byt
     struct CUstream_st *s = fake_stream(stream);
     if (!s)
         return fake_cudart_fail(cudaErrorInvalidResourceHandle);
-    fake_push(s, {what, run_copy, dispose, new transfer{to, from, bytes, 0, FAKE_MEMORY_NONE}, false, {}, {}, nullptr});
+    fake_push(s, {what,
+                  run_copy,
+                  dispose,
+                  new transfer{to, from, bytes, 0, FAKE_MEMORY_NONE},
+                  false,
+                  {},
+                  {},
+                  nullptr});
     return cudaSuccess;
 }
 
@@ -314,7 +323,8 @@ static cudaError_t fill(const char *what, void *p, int value, size_t bytes, cuda
     struct CUstream_st *s = fake_stream(stream);
     if (!s)
         return fake_cudart_fail(cudaErrorInvalidResourceHandle);
-    fake_push(s, {what, run_fill, dispose, new transfer{p, nullptr, bytes, value, kind}, false, {}, {}, nullptr});
+    fake_push(
+        s, {what, run_fill, dispose, new transfer{p, nullptr, bytes, value, kind}, false, {}, {}, nullptr});
     return cudaSuccess;
 }
 
@@ -354,7 +364,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all)
 {
     FAKE_ENTER("cudaMemGetInfo", cudaErrorInvalidValue);
     fake_locked held;
-    *all = device_bytes();
+    *all = fake_device_bytes();
     *free_bytes = *all - used_of[fake_device()];
     return cudaSuccess;
 }

@@ -625,6 +625,7 @@ class Memory(Cuda):
     def plan(self, device, *sets, **environment):
         """The plan as JSON, or the error, on a machine without a driver."""
         variables = {**os.environ, "MUSTER_CUDA_MODULE": str(FAKES / "libmuster_cuda.so"), "LD_LIBRARY_PATH": str(FAKES), "FAKE_CUDA_DRIVER": "0"}
+        variables.update({name: str(value) for name, value in environment.items()})
         command = [TRAIN, self.path / "config.yaml", f"--device={device}", "--output=json", *sets]
         done = subprocess.run([str(word) for word in command], env=variables, cwd=self.path, capture_output=True, text=True, timeout=LIMIT, check=False)
         return done.stderr if done.returncode else json.loads(done.stdout)
@@ -648,6 +649,22 @@ class Memory(Cuda):
         self.assertIn("is not one of auto, cpu, cuda, t4, a100, h100, h200, b200", self.plan("h101", "--plan"))
         self.assertIn("h100 describes a GPU for --plan and --suggest: train with cuda", self.plan("h100"))
         self.assertIn("a prediction for training.device: h100: parts of a step are measured on the CPU alone", self.plan("h100", "--plan", "--predict"))
+
+    @needs_fakes
+    def test_meshes_are_suggested_for_the_gpus_memory(self):
+        here = {"FAKE_CUDA_DRIVER": 13000, "FAKE_CUDA_MEMORY": 3 << 30, "FAKE_CUDA_DEVICES": 2}
+        for device, ranks, memory in ("cuda", 1, (3 << 30) - (160 << 20)), ("auto", 2, (3 << 30) - (672 << 20)):
+            self.assertEqual(self.plan(device, "--suggest", f"--world-size={ranks}", **here)["memory"], memory)
+        self.assertEqual(self.plan("cuda", "--suggest", "--memory=5G")["memory"], 5 << 30)
+        self.assertEqual(self.plan("cuda", "--suggest", "--set", "training.memory_limit=5G")["memory"], 5 << 30)
+        unknown = self.plan("cuda", "--suggest")
+        self.assertIn("the memory of a rank's GPU is not known; give it (--memory 80G of muster-train), set training.memory_limit, or name a GPU", unknown)
+        self.assertIn("there is no NVIDIA driver on this machine", unknown)
+        self.assertIn("a prediction for training.device: cuda: parts of a step are measured on the CPU alone", self.plan("auto", "--plan", "--predict", **here))
+        least = {place: min(mesh["bytes"] for mesh in self.plan("cuda", "--suggest", "--memory=5G", "--set", f"training.optimizer_memory={place}")["suggestions"])
+                 for place in ("device", "host")}
+        self.assertRegex(self.plan("cuda", "--suggest", f"--memory={sum(least.values()) // 2}"),
+                         "none of .* fits .* or shorter sequences, or training.optimizer_memory: host, with which a mesh needs")
 
     @needs_fakes
     def test_room_is_left_for_libraries(self):

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "proto/base/guard.h"
+#include "proto/base/text.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/plan_cost.h"
 #include "tests/support/cmocka_all.h"
@@ -86,8 +87,12 @@ static int check_advice(const struct plan_model *m, const struct plan_options *o
     const int64_t limit = plan_bytes(&plan) * percent / 100;
     char *advice[3];
     double before = 0;
-    assert_int_equal(plan_fits(&m->model, &plan, PLAN_MEMORY_ALL, plan_bytes(&plan), "is all", &err), 0);
-    assert_int_equal(plan_fits(&m->model, &plan, PLAN_MEMORY_ALL, limit, "is too little", &err), -1);
+    assert_int_equal(plan_fits(&m->model, &plan,
+                               &(struct plan_room){PLAN_MEMORY_ALL, plan_bytes(&plan), "is all", 0}, &err),
+                     0);
+    assert_int_equal(
+        plan_fits(&m->model, &plan, &(struct plan_room){PLAN_MEMORY_ALL, limit, "is too little", 0}, &err),
+        -1);
     assert_int_equal(err.code, MUSTER_E_LIMIT);
     print_message("%lld%%: %s\n", (long long)percent, err.text);
     const int count = cut_advice(err.text, advice);
@@ -135,14 +140,57 @@ static void memory_of_a_device_and_of_its_host_are_counted_apart(void **state)
                   host = plan_bytes_of(&plan, PLAN_MEMORY_HOST);
     assert_int_equal(device + host, plan_bytes(&plan));
     assert_true(device > 0 && host > 0);
-    assert_int_equal(plan_fits(&m->model, &plan, PLAN_MEMORY_DEVICE, device, "is all", &err), 0);
-    assert_int_equal(plan_fits(&m->model, &plan, PLAN_MEMORY_HOST, host, "is all", &err), 0);
-    assert_int_equal(plan_fits(&m->model, &plan, PLAN_MEMORY_ALL, device, "is too little", &err), -1);
-    assert_int_equal(plan_fits(&m->model, &plan, PLAN_MEMORY_DEVICE, device - 1, "is too little", &err), -1);
+    assert_int_equal(
+        plan_fits(&m->model, &plan, &(struct plan_room){PLAN_MEMORY_DEVICE, device, "is all", 0}, &err), 0);
+    assert_int_equal(
+        plan_fits(&m->model, &plan, &(struct plan_room){PLAN_MEMORY_HOST, host, "is all", 0}, &err), 0);
+    assert_int_equal(
+        plan_fits(&m->model, &plan, &(struct plan_room){PLAN_MEMORY_ALL, device, "is too little", 0}, &err),
+        -1);
+    assert_int_equal(plan_fits(&m->model, &plan,
+                               &(struct plan_room){PLAN_MEMORY_DEVICE, device - 1, "is too little", 0}, &err),
+                     -1);
     assert_non_null(strstr(err.text, "of the device's memory on rank 0"));
-    assert_int_equal(plan_fits(&m->model, &plan, PLAN_MEMORY_HOST, host - 1, "is too little", &err), -1);
+    assert_int_equal(plan_fits(&m->model, &plan,
+                               &(struct plan_room){PLAN_MEMORY_HOST, host - 1, "is too little", 0}, &err),
+                     -1);
     assert_non_null(strstr(err.text, "of the host's memory on rank 0"));
     plan_free(&plan);
+    plan_model_destroy(m);
+}
+
+/* Moments that a device has no room for may be the host's, if the host has room. */
+static void moments_may_move_to_the_host(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(2, 64, 256, 128, 8, 0);
+    struct plan_options options = plan_world_options(STRATEGY_NO_SHARD, 1, 1, 1), other = options;
+    other.optimizer_memory = MEMORY_HOST;
+    struct plan plan = built(m, &options), less = built(m, &other);
+    const int64_t bytes = plan_bytes_of(&less, PLAN_MEMORY_DEVICE),
+                  host = plan_bytes_of(&less, PLAN_MEMORY_HOST);
+    char said[96], moved[32];
+    (void)snprintf(said, sizeof said, "training.optimizer_memory: host (the optimizer reads and writes %s",
+                   text_format_bytes(moved, sizeof moved, host - plan_bytes_of(&plan, PLAN_MEMORY_HOST)));
+    const struct {
+        struct plan_room room;
+        bool offered;
+    } cases[] = {
+        {{PLAN_MEMORY_DEVICE, bytes, "is too little", 0}, true},
+        {{PLAN_MEMORY_DEVICE, bytes, "is too little", host}, true},
+        {{PLAN_MEMORY_DEVICE, bytes, "is too little", host - 1}, false},
+        {{PLAN_MEMORY_DEVICE, plan_bytes_of(&plan, PLAN_MEMORY_DEVICE) - 1, "is too little", host}, true},
+        {{PLAN_MEMORY_ALL, plan_bytes(&plan) - 1, "is too little", 0}, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct muster_error err = {0};
+        assert_int_equal(plan_fits(&m->model, &plan, &cases[i].room, &err), -1);
+        print_message("%s\n", err.text);
+        assert_int_equal(strstr(err.text, said) != NULL, cases[i].offered);
+        assert_int_equal(strstr(err.text, "optimizer_memory") != NULL, cases[i].offered);
+    }
+    plan_free(&plan);
+    plan_free(&less);
     plan_model_destroy(m);
 }
 
@@ -155,7 +203,9 @@ static void a_large_head_is_cut_into_chunks(void **state)
     struct plan plan = built(m, &options);
     struct muster_error err = {0};
     assert_int_equal(
-        plan_fits(&m->model, &plan, PLAN_MEMORY_ALL, plan_bytes(&plan) - (40 << 20), "is too little", &err),
+        plan_fits(&m->model, &plan,
+                  &(struct plan_room){PLAN_MEMORY_ALL, plan_bytes(&plan) - (40 << 20), "is too little", 0},
+                  &err),
         -1);
     print_message("%s\n", err.text);
     const char *first = strstr(err.text, "training.head_chunk: 16M");
@@ -185,7 +235,9 @@ static void the_smaller_form_of_an_embeddings_gradient_is_offered(void **state)
         struct muster_error err = {0};
         assert_true(plan_bytes(&smaller) < plan_bytes(&plan));
         assert_int_equal(
-            plan_fits(&m->model, &plan, PLAN_MEMORY_ALL, plan_bytes(&smaller), "is too little", &err), -1);
+            plan_fits(&m->model, &plan,
+                      &(struct plan_room){PLAN_MEMORY_ALL, plan_bytes(&smaller), "is too little", 0}, &err),
+            -1);
         print_message("%s\n", err.text);
         assert_non_null(strstr(err.text, rows ? "training.embedding_gradient: rows"
                                               : "training.embedding_gradient: dense"));
@@ -200,7 +252,9 @@ static void the_smaller_form_of_an_embeddings_gradient_is_offered(void **state)
     struct plan plan = built(m, &alone);
     struct muster_error err = {0};
     assert_int_equal(
-        plan_fits(&m->model, &plan, PLAN_MEMORY_ALL, plan_bytes(&plan) / 2, "is too little", &err), -1);
+        plan_fits(&m->model, &plan,
+                  &(struct plan_room){PLAN_MEMORY_ALL, plan_bytes(&plan) / 2, "is too little", 0}, &err),
+        -1);
     assert_null(strstr(err.text, "embedding_gradient")); /* one rank exchanges nothing */
     plan_free(&plan);
     plan_model_destroy(m);
@@ -279,6 +333,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_fit_is_told_what_would),
         cmocka_unit_test(memory_of_a_device_and_of_its_host_are_counted_apart),
+        cmocka_unit_test(moments_may_move_to_the_host),
         cmocka_unit_test(a_large_head_is_cut_into_chunks),
         cmocka_unit_test(the_smaller_form_of_an_embeddings_gradient_is_offered),
         cmocka_unit_test(prediction_follows_the_schedule),
