@@ -1,10 +1,14 @@
 /* votes.h - whole jobs of 3 to 9 agents that elect their server: the real rules (rendezvous/takeover/), with
- * simulated time, network, workers and a simple roster. One seed is one job, and replays exactly.
+ * simulated time, network, workers and a simple roster. One seed is one job, and replays exactly. Each
+ * message has a delay of its own: two agents have several connections, and messages overtake each other.
  *
  * Invariants: a record is chosen by a majority of the voters of the round before, as they were started then;
  * a round has one record; at most one world trains at any instant, where a world needs more than half of the
  * agents; and after the faults a world runs again within 10 s and two round trips, if a majority of its
- * voters and enough agents are there.
+ * voters and enough agents are there. No agent leaves a server in office because it had stepped down.
+ *
+ * Where the faults are agents that end, one at a time, and each message arrives soon (quiet): no agent leaves
+ * a server that serves, no agent but the server's successor is elected, and a world runs again in time.
  *
  * A job begins again at its endpoint if its endpoint's agent and as many others as a world needs are started
  * again while all that know the job are cut off. Where half of the agents suffice for a world, the two may
@@ -52,6 +56,7 @@ struct votes_schedule {
     uint64_t seed;
     int nodes, min, max;
     bool stuck;       /* directed: it leaves no majority of voters */
+    bool quiet;       /* agents end, one at a time; nothing else happens */
     int endpoints;    /* the first nodes are the endpoints; the first one begins the job */
     int64_t delay_ms; /* the longest of a message; a few take seconds */
     int drop_permille;
@@ -69,6 +74,7 @@ struct votes_outcome {
 };
 
 void votes_random(uint64_t seed, struct votes_schedule *schedule);
+void votes_quiet(uint64_t seed, struct votes_schedule *schedule);
 /* Plays a job. trace: also prints it. */
 void votes_run(const struct votes_schedule *schedule, bool trace, struct votes_outcome *outcome);
 /* Schedules for what random ones show too rarely: NULL after the last one. */

@@ -88,3 +88,7 @@ place(rendezvous/takeover/takeover.c [=[else if (t->state == TAKEOVER_SEEK)
 bug(VOTE_SPARE "a spare that votes also stands")
 place(rendezvous/takeover/takeover.c [=[return place < t->known.nodes ? place : -1;]=]
   [=[return place < t->known.nodes || PLANTED(VOTE_SPARE) ? place : -1;]=])
+
+bug(VOTE_STALE "an agent believes its server's answer from before the election")
+place(rendezvous/takeover/takeover_messages.c [=[if (!serves && from_server(t, m) && ballot_compare(m->ballot, t->office) > 0)]=]
+  [=[if (!serves && from_server(t, m) && (ballot_compare(m->ballot, t->office) > 0 || PLANTED(VOTE_STALE)))]=])

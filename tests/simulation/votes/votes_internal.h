@@ -58,6 +58,10 @@ struct votes_node {
     int64_t frozen_until, tick_at;
     struct takeover t;
     const struct voter *self;
+    /* before the present step */
+    bool follows;
+    const struct voter *followed;
+    struct ballot office;           /* of the followed */
     const struct votes_world *runs; /* its workers; NULL: none */
     bool stopping;
     const struct votes_world *starts; /* NULL: none */
@@ -82,7 +86,9 @@ struct votes_job {
     bool calm, ended;
     int drop_permille;
     int64_t calm_at, kill_at_chosen, kill_at_revision, kill_for_ms, dead_at;
-    int told; /* kill_at_revision: the voter */
+    unsigned servers_lost, elections; /* quiet: agents that ended while they served; since the beginning */
+    int64_t lost_at;                  /* quiet: the last of these, without a world since; 0: there was one */
+    int told;                         /* kill_at_revision: the voter */
     struct votes_world *worlds;
     int world_count;
     uint64_t epochs[8];
@@ -133,6 +139,10 @@ const struct votes_world *votes_known(struct votes_job *job, int node);
 void votes_break(struct votes_job *job, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* After a step of the node's rules. chosen: its own proposal was. */
 void votes_check_knowledge(struct votes_job *job, int node, bool chosen);
+/* The same; what the step has decided. */
+void votes_check_office(struct votes_job *job, int node, const struct takeover_actions *actions);
+/* The agent is about to end. */
+void votes_note_end(struct votes_job *job, int node);
 /* Workers of the node have started. */
 void votes_check_training(struct votes_job *job, int node);
 /* Whether a world runs; whether one can be expected. */

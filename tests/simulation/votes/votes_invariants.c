@@ -4,6 +4,8 @@
 
 #include "tests/simulation/votes/votes_internal.h"
 
+static const int64_t quiet_pause_ns = 5 * NS_PER_S;
+
 void votes_break(struct votes_job *job, const char *format, ...)
 {
     va_list arguments;
@@ -91,6 +93,45 @@ void votes_check_knowledge(struct votes_job *job, int node, bool chosen)
     check_choice(job, world);
 }
 
+/* --- the office --- */
+
+/* Whether the agent serves in the office in which it was followed. */
+static bool serves_still(const struct votes_job *job, const struct voter *followed, struct ballot office)
+{
+    const struct votes_node *server = &job->nodes[votes_node_of(followed)];
+    return server->up && agent_incarnation_equal(server->self->incarnation, followed->incarnation) &&
+           server->t.state == TAKEOVER_SERVE && ballot_compare(server->t.ballot, office) == 0;
+}
+
+void votes_check_office(struct votes_job *job, int node, const struct takeover_actions *actions)
+{
+    struct votes_node *n = &job->nodes[node];
+    const bool quiet = job->schedule->quiet;
+    const struct takeover_action *change = NULL;
+    for (int i = actions->count - 1; i >= 0; i--)
+        if (actions->items[i].kind == TAKEOVER_CHANGE)
+            change = &actions->items[i]; /* the first one */
+    if (change && n->follows && (quiet || change->reason == TAKEOVER_STEPPED_DOWN) &&
+        serves_still(job, n->followed, n->office))
+        votes_break(job, "n%d leaves n%d, which serves: %s", node, votes_node_of(n->followed),
+                    takeover_reason_text(change->reason));
+    if (change && quiet && n->t.state == TAKEOVER_SERVE && n->t.known.epoch &&
+        ++job->elections > job->servers_lost)
+        votes_break(job, "n%d is elected, and no server was lost since the last election", node);
+    n->follows = n->t.state == TAKEOVER_FOLLOW;
+    n->followed = n->follows ? votes_keep_voter(job, &n->t.server) : NULL;
+    n->office = n->t.office;
+}
+
+void votes_note_end(struct votes_job *job, int node)
+{
+    if (!job->schedule->quiet || job->nodes[node].t.state != TAKEOVER_SERVE ||
+        !job->nodes[node].t.known.epoch)
+        return;
+    job->servers_lost++;
+    job->lost_at = job->now;
+}
+
 bool votes_trains(const struct votes_job *job, const struct votes_world *world)
 {
     for (int i = 0; i < world->record.nodes; i++) {
@@ -116,6 +157,10 @@ void votes_check_training(struct votes_job *job, int node)
                         world->record.round,
                         other->record.epoch == world->record.epoch ? "" : ", of two jobs");
     }
+    if (job->lost_at && job->now - job->lost_at > quiet_pause_ns)
+        votes_break(job, "a world runs %.1f s after the loss of the server",
+                    (double)(job->now - job->lost_at) / NS_PER_S);
+    job->lost_at = 0;
     if (job->dead_at && !job->outcome->pause_ms)
         job->outcome->pause_ms = (job->now - job->dead_at) / NS_PER_MS;
     if (job->calm)

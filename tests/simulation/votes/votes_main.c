@@ -1,6 +1,7 @@
 /* votes_main.c - many jobs that elect their server (votes.h).
  *
  *     simulate_votes [--seed FIRST] [--seeds COUNT] [--trace]    random ones; --trace prints one
+ *     simulate_votes --quiet ...                                 agents that end, one at a time
  *     simulate_votes --directed INDEX --trace
  *     simulate_votes_mutated --mutation N ...                    with a planted bug; list: the bugs */
 #include <inttypes.h>
@@ -37,22 +38,24 @@ static int usage(void)
 {
     fprintf(
         stderr,
-        "usage: simulate_votes [--seed FIRST] [--seeds COUNT] [--directed INDEX] [--mutation N] [--trace]\n");
+        "usage: simulate_votes [--seed FIRST] [--seeds COUNT] [--quiet] [--directed INDEX] [--mutation N] "
+        "[--trace]\n");
     return 2;
 }
 
 int main(int argc, char **argv)
 {
     int64_t seed = 1, seeds = 1000, directed = -1, mutation = 0;
-    bool trace = false;
+    bool trace = false, quiet = false;
     for (int i = 1; i < argc; i++) {
         const struct {
             const char *name;
             int64_t *value;
         } options[] = {
             {"--seed", &seed}, {"--seeds", &seeds}, {"--directed", &directed}, {"--mutation", &mutation}};
-        bool known = !strcmp(argv[i], "--trace");
-        trace |= known;
+        bool known = !strcmp(argv[i], "--trace") || !strcmp(argv[i], "--quiet");
+        trace |= !strcmp(argv[i], "--trace");
+        quiet |= !strcmp(argv[i], "--quiet");
         for (size_t k = 0; !known && k < sizeof options / sizeof *options; k++)
             if (!strcmp(argv[i], options[k].name))
                 known = i + 1 < argc && text_int64(argv[++i], options[k].value);
@@ -79,7 +82,7 @@ int main(int argc, char **argv)
     }
     struct totals totals = {0};
     for (int64_t i = 0; i < (trace ? 1 : seeds); i++) {
-        votes_random((uint64_t)(seed + i), &schedule);
+        (quiet ? votes_quiet : votes_random)((uint64_t)(seed + i), &schedule);
         votes_run(&schedule, trace, &outcome);
         add(&totals, seed + i, &outcome);
         if (outcome.broken && mutation)

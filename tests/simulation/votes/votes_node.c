@@ -32,6 +32,7 @@ void votes_start(struct votes_job *job, int node)
 void votes_crash(struct votes_job *job, int node)
 {
     struct votes_node *n = &job->nodes[node];
+    votes_note_end(job, node);
     n->up = false;
     n->life++;
     n->runs = n->starts = NULL;
@@ -168,6 +169,7 @@ void votes_carry_out(struct votes_job *job, int node, const struct takeover_acti
     for (int i = 0; i < actions->count; i++)
         chosen |= actions->items[i].kind == TAKEOVER_CHOSEN;
     votes_check_knowledge(job, node, chosen);
+    votes_check_office(job, node, actions);
     for (int i = 0; i < actions->count && n->up; i++) {
         const struct takeover_action *action = &actions->items[i];
         switch (action->kind) {

@@ -77,6 +77,27 @@ void votes_random(uint64_t seed, struct votes_schedule *s)
     add(s, until_ms, VOTES_CALM, -1, 0, 0);
 }
 
+/* The voters stand 300 ms apart: an election of three messages is over by then. */
+void votes_quiet(uint64_t seed, struct votes_schedule *s)
+{
+    enum { LONGEST_DELAY_MS = 70, APART_MS = 12000 };
+    uint64_t random = seed * UINT64_C(0x2545f4914f6cdd1d) + 2;
+    *s = (struct votes_schedule){.seed = seed, .quiet = true};
+    s->nodes = 3 + (int)votes_below(&random, VOTES_NODES - 2);
+    s->max = s->nodes;
+    s->min = s->nodes / 2 + 1;
+    s->endpoints = 1 + 2 * (int)votes_below(&random, 2);
+    s->delay_ms = 1 + votes_below(&random, LONGEST_DELAY_MS);
+    const int faults = 1 + (int)votes_below(&random, 3);
+    for (int i = 0; i < faults; i++) {
+        const bool server = votes_below(&random, 3);
+        const int64_t for_ms = i + 1 == faults && votes_below(&random, 2) ? -1 : votes_below(&random, 4000);
+        add(s, (i + 1) * APART_MS + votes_below(&random, 1000), server ? VOTES_KILL_SERVER : VOTES_CRASH,
+            (int)votes_below(&random, s->nodes), for_ms, 0);
+    }
+    add(s, (faults + 2) * APART_MS, VOTES_CALM, -1, 0, 0);
+}
+
 const struct votes_schedule *votes_directed(int index)
 {
     static struct votes_schedule s;

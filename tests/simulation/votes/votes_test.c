@@ -3,7 +3,7 @@
 #include "tests/simulation/votes/votes.h"
 #include "tests/support/cmocka_all.h"
 
-enum { SEEDS = 2500 };
+enum { SEEDS = 2500, QUIET_SEEDS = 600 };
 
 static void random_schedules_hold(void **state)
 {
@@ -25,6 +25,24 @@ static void random_schedules_hold(void **state)
     assert_true(stuck < SEEDS / 2);
 }
 
+/* Agents end one at a time, and messages overtake each other: each loss of a server is one election. */
+static void nobody_leaves_a_server_that_serves(void **state)
+{
+    struct votes_schedule schedule;
+    struct votes_outcome outcome;
+    unsigned takeovers = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= QUIET_SEEDS; seed++) {
+        votes_quiet(seed, &schedule);
+        votes_run(&schedule, false, &outcome);
+        if (outcome.broken || outcome.stuck)
+            fail_msg("seed %llu: %s (simulate_votes --quiet --seed %llu --trace)", (unsigned long long)seed,
+                     outcome.broken ? outcome.text : "no majority is left", (unsigned long long)seed);
+        takeovers += outcome.takeovers;
+    }
+    assert_true(takeovers > QUIET_SEEDS);
+}
+
 static void directed_schedules_hold(void **state)
 {
     struct votes_outcome outcome;
@@ -42,6 +60,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_schedules_hold),
+        cmocka_unit_test(nobody_leaves_a_server_that_serves),
         cmocka_unit_test(directed_schedules_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
