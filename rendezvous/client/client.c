@@ -79,7 +79,7 @@ static void accepted(struct client *client, uint64_t arrived, struct instant now
     client->joined = client->ever_joined = true;
     /* Not from now: ACCEPT may have taken long, or come twice. */
     client->send_at = instant_add(client->sent_at[client->numbers % CLIENT_NUMBERS_KEPT], interval(client));
-    client_forget_reports(client, arrived);
+    report_queue_forget(client->reports, arrived);
     client_send_reports(client, now);
 }
 
@@ -160,7 +160,7 @@ int client_receive(struct client *client, const struct wire_message *message, st
         if (message->server_done.epoch)
             client->server_done = message->server_done;
         client_renew_lease(client, message->number);
-        client_forget_reports(client, message->sequence);
+        report_queue_forget(client->reports, message->sequence);
         return client_give_withheld(client, now, err);
     case WIRE_EVENT:
         return client->over ? 0 : handle_event(client, &message->event, now, err);
@@ -331,7 +331,7 @@ struct client *client_create(const struct client_options *options, struct instan
         return NULL;
     }
     client->options = *options;
-    client->last = &client->first;
+    client->reports = options->reports ? options->reports : &client->own_reports;
     client->gone_at = INSTANT_NEVER;
     client->send_at = client->last_received = client->woken = now;
     client->join_limit = instant_add(now, options->join_timeout_ns - options->join_used_ns);
@@ -360,6 +360,6 @@ void client_destroy(struct client *client)
 {
     if (!client)
         return;
-    client_forget_reports(client, UINT64_MAX);
+    report_queue_forget(&client->own_reports, UINT64_MAX);
     mem_free(client);
 }

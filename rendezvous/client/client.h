@@ -39,8 +39,9 @@ struct client_options {
      * the client; epoch 0 or one voter: none), and its past, read once. NULL: none */
     const struct world_record *known;
     const struct roster_join *past;
-    bool stops;        /* past: its workers were asked to stop */
-    uint64_t sequence; /* of its last report */
+    bool stops;                   /* past: its workers were asked to stop */
+    uint64_t sequence;            /* of its last report */
+    struct report_queue *reports; /* its reports that are not acknowledged yet; it outlives the client */
 };
 
 struct client;

@@ -2,18 +2,16 @@
  *
  *   client.c          its turn: incoming and outgoing messages, creation and end
  *   client_lease.c    time: the lease that workers run under, and the silence of the server
- *   client_worlds.c   events given out (a WORLD that is fresh enough, each STOP once), and reports not
- *                     acknowledged yet */
+ *   client_worlds.c   events given out (a WORLD that is fresh enough, each STOP once), and reports */
 #ifndef MUSTER_RENDEZVOUS_CLIENT_CLIENT_INTERNAL_H
 #define MUSTER_RENDEZVOUS_CLIENT_CLIENT_INTERNAL_H
 
 #include "rendezvous/client/client.h"
+#include "rendezvous/client/report_queue.h"
 #include "rendezvous/roster/pace.h"
 
 /* Later answers renew nothing; 32 s. */
 enum { CLIENT_NUMBERS_KEPT = 64 };
-
-struct pending_report;
 
 struct client {
     struct client_options options;
@@ -32,7 +30,7 @@ struct client {
     bool held_stops;              /* the STOP of held was given out; another world's may have been since */
     bool in_time;                 /* that STOP leaves workers time to save: they work until then */
     uint64_t sequence;            /* number of the last report */
-    struct pending_report *first, **last;
+    struct report_queue *reports, own_reports; /* own_reports: unless the options have others */
     char progress[WIRE_PROGRESS_LIMIT];
     bool done;     /* with the held world */
     bool withheld; /* world was received, but there is no lease to work under, or older workers are to stop
@@ -100,7 +98,5 @@ int client_queue_event(struct client *client, const struct membership_event *eve
 
 /* Sends all that wait, as far as the connection takes them. */
 void client_send_reports(struct client *client, struct instant now);
-/* Those up to this sequence number have arrived. */
-void client_forget_reports(struct client *client, uint64_t arrived);
 
 #endif

@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "proto/base/error.h"
-#include "proto/base/mem.h"
 #include "rendezvous/client/client_internal.h"
 
 /* --- events --- */
@@ -117,15 +116,6 @@ int client_on_stop(struct client *client, const struct membership_event *event, 
 
 /* --- reports --- */
 
-struct pending_report {
-    struct pending_report *next;
-    struct world_id id;
-    enum membership_report_kind kind;
-    uint64_t sequence;
-    struct instant made;             /* the failure's age is counted to here */
-    struct worker_failure failure[]; /* one, if FAILED */
-};
-
 static bool send_report(struct client *client, const struct pending_report *report, struct instant now)
 {
     client->message.kind = WIRE_REPORT;
@@ -143,18 +133,11 @@ static bool send_report(struct client *client, const struct pending_report *repo
 int client_report(struct client *client, struct world_id id, enum membership_report_kind kind,
                   const struct worker_failure *failure, struct instant now, struct muster_error *err)
 {
-    bool failed = kind == MEMBERSHIP_REPORT_FAILED;
-    struct pending_report *report = mem_calloc(1, sizeof *report + (failed ? sizeof *report->failure : 0));
+    const struct pending_report *report =
+        report_queue_push(client->reports, id, kind, failure, client->sequence + 1, now);
     if (!report)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a report");
-    report->id = id;
-    report->kind = kind;
-    report->sequence = ++client->sequence;
-    report->made = now;
-    if (failed && failure)
-        *report->failure = *failure;
-    *client->last = report;
-    client->last = &report->next;
+    client->sequence++;
     /* Without a connection it is sent after the next ACCEPT. */
     if (client->joined)
         (void)send_report(client, report, now);
@@ -172,23 +155,12 @@ int client_report(struct client *client, struct world_id id, enum membership_rep
 void client_send_reports(struct client *client, struct instant now)
 {
     /* A report that could not be sent is kept, and sent after the next ACCEPT. */
-    for (const struct pending_report *report = client->first; report; report = report->next)
+    for (const struct pending_report *report = client->reports->first; report; report = report->next)
         if (!send_report(client, report, now))
             break;
 }
 
-void client_forget_reports(struct client *client, uint64_t arrived)
-{
-    while (client->first && client->first->sequence <= arrived) {
-        struct pending_report *report = client->first;
-        client->first = report->next;
-        if (!client->first)
-            client->last = &client->first;
-        mem_free(report);
-    }
-}
-
 bool client_has_news(const struct client *client)
 {
-    return client->first != NULL;
+    return client->reports->first != NULL;
 }

@@ -122,8 +122,11 @@ static int moving_report(struct membership *m, struct world_id id, enum membersh
     struct membership *in = inner(m);
     if (kind == MEMBERSHIP_REPORT_DONE)
         c->past.held_done = true;
+    /* A new server is told by JOIN, the server before by the report: it may be found again. */
     if (!in)
-        return 0; /* the next server is told by JOIN */
+        return report_queue_push(&c->reports, id, kind, failure, ++c->sequence, clock_now(m->options.clock))
+                   ? 0
+                   : error_set(err, MUSTER_E_NOMEM, "no memory for a report");
     if (c->serves)
         in->sequence = ++c->sequence;
     return in->operations->report(in, id, kind, failure, err);
@@ -295,6 +298,7 @@ static void moving_close(struct membership *m, int64_t linger_ns)
         c->door.operations->close(&c->door, c->serves ? linger_ns : 0);
     if (c->wake >= 0)
         (void)close(c->wake); /* it holds nothing that could be lost */
+    report_queue_forget(&c->reports, UINT64_MAX);
     buffer_free(&c->bytes);
     mem_free(c);
     m->transport = NULL;

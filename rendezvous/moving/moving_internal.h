@@ -16,6 +16,7 @@
 #define MUSTER_RENDEZVOUS_MOVING_MOVING_INTERNAL_H
 
 #include "proto/base/buffer.h"
+#include "rendezvous/client/report_queue.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/takeover/takeover.h"
 #include "rendezvous/transport/transport.h"
@@ -47,8 +48,9 @@ struct transport {
     char endpoint[RECORD_ADDRESS];
     uint16_t endpoint_port;
     struct transport_hooks hooks;
-    uint64_t sequence;   /* of the agent's last report */
-    uint64_t notes_base; /* grows with each client */
+    uint64_t sequence;           /* of the agent's last report */
+    struct report_queue reports; /* that no server has */
+    uint64_t notes_base;         /* grows with each client */
     struct moving_peers peers;
     int wake; /* an epoll of all descriptors; -1: none */
     /* the member's server */

@@ -167,7 +167,8 @@ static int moving_join(struct transport *c, const char *address, uint16_t port, 
                                         .known = &c->rules.known,
                                         .past = c->past.epoch ? &c->past : NULL,
                                         .stops = c->stops,
-                                        .sequence = c->sequence};
+                                        .sequence = c->sequence,
+                                        .reports = &c->reports};
     c->at = !c->at;
     (void)snprintf(c->server_address[c->at], sizeof c->server_address[c->at], "%s", address);
     c->member = *c->outer;
@@ -260,6 +261,7 @@ static int take_office(struct transport *c, struct muster_error *err)
     if (c->rules.known.epoch && c->rules.self.address[0])
         own.store_addr = c->rules.self.address; /* as the others reach it */
     c->past.epoch = roster_epoch(roster);
+    report_queue_forget(&c->reports, UINT64_MAX); /* this JOIN says it all, and no earlier server returns */
     if (server_serve(&c->door, roster, &own, &office, err) < 0)
         return -1;
     c->serves = true;

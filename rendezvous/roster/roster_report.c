@@ -12,6 +12,7 @@ enum report_outcome {
     REPORT_ENDED,  /* before our STOP arrived: it does not keep the others from working */
     REPORT_BREAKS, /* a world that might have continued under a new server */
     REPORT_STOPS,
+    REPORT_RETIRES,  /* it was done, and has ended its part of the world by itself */
     REPORT_GIVES_UP, /* its lease had expired, or it took the server for lost */
 };
 
@@ -23,7 +24,7 @@ static const unsigned char report_table[MEMBER_STATE_COUNT][4] = {
     [MEMBER_JOINED] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
     [MEMBER_ASSIGNED] = {REPORT_RUNS, REPORT_FAILS, REPORT_ENDS, REPORT_GIVES_UP},
     [MEMBER_RUNNING] = {REPORT_CROSSED, REPORT_FAILS, REPORT_ENDS, REPORT_GIVES_UP},
-    [MEMBER_DONE] = {REPORT_CROSSED, REPORT_UNKNOWN, REPORT_CROSSED, REPORT_UNKNOWN},
+    [MEMBER_DONE] = {REPORT_CROSSED, REPORT_UNKNOWN, REPORT_CROSSED, REPORT_RETIRES},
     [MEMBER_DONE_GONE] = {REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN, REPORT_UNKNOWN},
     [MEMBER_KEEPS] = {REPORT_CROSSED, REPORT_BREAKS, REPORT_ENDED, REPORT_STOPS},
     [MEMBER_STOPPING] = {REPORT_CROSSED, REPORT_COLLECT, REPORT_ENDED, REPORT_STOPS},
@@ -104,6 +105,9 @@ int roster_on_report(struct roster_work *w)
         break;
     case REPORT_STOPS:
         on_stopped(roster, member);
+        break;
+    case REPORT_RETIRES:
+        member->held = (struct world_id){0}; /* it needs no STOP */
         break;
     case REPORT_GIVES_UP:
         on_gives_up(w, member);

@@ -9,6 +9,7 @@
 
 struct transport; /* state of one transport; each defines its own */
 struct wire_message;
+struct report_queue;
 
 /* How a client informs the transport that it is a part of. All are called from the agent's thread. */
 struct transport_hooks {
@@ -21,6 +22,7 @@ struct transport_hooks {
     const struct roster_join *past;   /* the agent's past; read when the client is opened */
     bool stops;                       /* its workers were asked to stop; the same */
     uint64_t sequence;                /* of the agent's last report; the same */
+    struct report_queue *reports;     /* the agent's reports that no server has; it outlives the client */
 };
 
 /* membership.h has the contracts. membership.c has already checked arguments, dropped stale reports and

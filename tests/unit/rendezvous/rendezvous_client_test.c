@@ -1,6 +1,7 @@
 /* rendezvous_client_test.c - when the member's protocol sends, and when it gives a world out. Tests of the
  * two sides do together is the simulator's. */
 #include "rendezvous/client/client.h"
+#include "rendezvous/client/report_queue.h"
 
 #include <string.h>
 
@@ -25,10 +26,9 @@ static bool count_sent(void *context, const struct wire_message *message)
     return true;
 }
 
-static void open_member_of(struct member *member, int nodes, bool elastic)
+static struct client_options options_of(struct member *member, int nodes, bool elastic)
 {
-    *member = (struct member){.now = {100 * NS_PER_S}};
-    const struct client_options options = {
+    return (struct client_options){
         .join = {.job_id = "job",
                  .agent_name = "a",
                  .role = "default",
@@ -40,6 +40,12 @@ static void open_member_of(struct member *member, int nodes, bool elastic)
         .send = count_sent,
         .context = member,
     };
+}
+
+static void open_member_of(struct member *member, int nodes, bool elastic)
+{
+    *member = (struct member){.now = {100 * NS_PER_S}};
+    const struct client_options options = options_of(member, nodes, elastic);
     struct muster_error err;
     member->client = client_create(&options, member->now, &err);
     assert_non_null(member->client);
@@ -262,6 +268,47 @@ static void a_world_under_a_lease_half_over_waits_for_an_answer(void **state)
     client_destroy(member.client);
 }
 
+/* An agent leaves a server that it takes for lost, and finds it again: the server knows its workers by their
+ * reports alone. */
+static void reports_wait_for_a_server_from_client_to_client(void **state)
+{
+    (void)state;
+    const struct world_id world = {7, 1};
+    struct report_queue reports = {0};
+    struct muster_error err;
+    struct member member;
+    open_accepted(&member, true);
+    client_destroy(member.client);
+    struct client_options options = options_of(&member, 4, true);
+    options.reports = &reports;
+    member.client = client_create(&options, member.now, &err);
+    pass(&member, 10 * NS_PER_MS);
+    answer(&member, WIRE_ACCEPT, LEASE_NS);
+    hear_world(&member, 1);
+    assert_true(has_world(&member));
+    assert_int_equal(client_report(member.client, world, MEMBERSHIP_REPORT_RUNNING, NULL, member.now, &err),
+                     0);
+    assert_int_equal(client_report(member.client, world, MEMBERSHIP_REPORT_DONE, NULL, member.now, &err), 0);
+    assert_int_equal(member.sent[WIRE_REPORT], 2);
+    options.sequence = client_sequence(member.client);
+    client_destroy(member.client);
+    assert_non_null(
+        report_queue_push(&reports, world, MEMBERSHIP_REPORT_STOPPED, NULL, ++options.sequence, member.now));
+    member.client = client_create(&options, member.now, &err);
+    assert_true(client_has_news(member.client));
+    pass(&member, 10 * NS_PER_MS);
+    static struct wire_message accept;
+    accept = (struct wire_message){
+        .kind = WIRE_ACCEPT, .number = member.number, .lease_ns = LEASE_NS, .epoch = 7, .sequence = 1};
+    receive(&member, &accept); /* the server has the first */
+    assert_int_equal(member.sent[WIRE_REPORT], 4);
+    static struct wire_message beat;
+    beat = (struct wire_message){.kind = WIRE_BEAT, .number = member.number, .sequence = 3};
+    receive(&member, &beat);
+    assert_false(client_has_news(member.client));
+    client_destroy(member.client);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +321,7 @@ int main(void)
         cmocka_unit_test(a_world_is_given_out_at_once),
         cmocka_unit_test(a_world_after_a_silence_waits_for_an_answer),
         cmocka_unit_test(a_world_under_a_lease_half_over_waits_for_an_answer),
+        cmocka_unit_test(reports_wait_for_a_server_from_client_to_client),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,8 +16,9 @@ static void a_broken_protocol_is_an_error(void **state)
     assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_FAILED, NULL), -1);
     assert_int_equal(f->err.code, MUSTER_E_INVALID);
     assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_DONE, NULL), 0);
-    assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_STOPPED, NULL), -1);
-    assert_string_equal(f->err.text, "agent \"a\" reports STOPPED while it is DONE");
+    const struct worker_failure failure = {.exit_code = 7};
+    assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_FAILED, &failure), -1);
+    assert_string_equal(f->err.text, "agent \"a\" reports FAILED while it is DONE");
     assert_int_equal(step(f, &(struct roster_event){.kind = ROSTER_EVENT_COUNT}), -1);
     assert_int_equal(step(f, &(struct roster_event){.kind = ROSTER_BEAT}), -1);
     assert_int_equal(step(f, &(struct roster_event){.kind = ROSTER_JOIN, .session = 1}), -1);
@@ -34,6 +35,24 @@ static void who_stops_unasked_costs_a_restart(void **state)
     all_run(f);
     assert_int_equal(report(f, 1, 0, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
     assert_int_equal(roster_state(f->roster), JOB_STOPPING);
+    for (int rank = 0; rank < NODES; rank += 2)
+        assert_int_equal(report(f, rank, 0, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
+    assert_int_equal(roster_state(f->roster), JOB_STARTING);
+    assert_int_equal(roster_restart_count(f->roster), 1);
+}
+
+/* It took the server for lost when its workers had ended. It is done all the same, and needs no STOP. */
+static void a_done_agent_may_stop_unasked(void **state)
+{
+    struct fixture *f = *state;
+    const struct worker_failure failure = {.exit_code = 7};
+    all_run(f);
+    assert_int_equal(report(f, 1, 0, MEMBERSHIP_REPORT_DONE, NULL), 0);
+    assert_int_equal(report(f, 1, 0, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
+    assert_int_equal(roster_member_state(f->roster, 1), MEMBER_DONE);
+    assert_int_equal(roster_state(f->roster), JOB_RUNNING);
+    assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_FAILED, &failure), 0);
+    assert_int_equal(roster_member_state(f->roster, 1), MEMBER_JOINED);
     for (int rank = 0; rank < NODES; rank += 2)
         assert_int_equal(report(f, rank, 0, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
     assert_int_equal(roster_state(f->roster), JOB_STARTING);
@@ -454,6 +473,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_WORLD(a_broken_protocol_is_an_error),
         WITH_WORLD(who_stops_unasked_costs_a_restart),
+        WITH_WORLD(a_done_agent_may_stop_unasked),
         WITH_WORLD(a_node_that_dies_with_a_worker_costs_no_restart_of_its_own),
         WITH_WORLD(what_completes_a_report_takes_its_place),
         WITH_WORLD(what_completes_an_unknown_report_is_one),
