@@ -1,26 +1,40 @@
 # How much of the machine a test gets beside others, in quarters of a processor. One that waits most of its time (WAITS) needs one of
-# them; a sanitizer's work makes it two. ./dev test gives out twelve on two processors: tests that compute wait too (for the disk, for
-# the slowest of their processes), and with eight a fifth of both processors was idle. SECONDS is about how long a test takes, where that
-# is long: ctest begins with those, so that none is left over at the end.
+# them; a sanitizer's work makes it two. Both kinds run at the same time, each in a room of its own (tests/support/room.json), which
+# ./dev test gives ctest: tests that compute fill the processors while the others wait. Of those twelve quarters on two processors, since
+# tests that compute wait too (for the disk, for the slowest of their processes), and with eight a fifth of both processors was idle.
+# SECONDS is about how long a test takes, where that is long: ctest begins with those, so that none is left over at the end.
 function(muster_test_weight name waits seconds)
   set(quarters 4)
+  set(room computes)
   if(waits)
+    set(room waits)
     set(quarters 1)
     if(MUSTER_SANITIZE)
       set(quarters 2)
     endif()
   endif()
-  set_tests_properties(${name} PROPERTIES PROCESSORS ${quarters})
+  muster_test_quarters(${name} ${room} ${quarters})
   if(seconds)
     set_tests_properties(${name} PROPERTIES COST ${seconds})
   endif()
 endfunction()
 
+function(muster_test_quarters name room quarters)
+  set_tests_properties(${name} PROPERTIES PROCESSORS ${quarters} RESOURCE_GROUPS ${room}:${quarters})
+endfunction()
+
 # Tests that wait about half of their time, as Testing/canary/NAME has it (cpu of seconds), and promise nothing in seconds.
 function(muster_tests_wait_half)
   if(NOT MUSTER_SANITIZE)
-    set_tests_properties(${ARGN} PROPERTIES PROCESSORS 2)
+    foreach(name ${ARGN})
+      muster_test_quarters(${name} computes 2)
+    endforeach()
   endif()
+endfunction()
+
+# Tests that look with Python's packages: ./dev test starts the other ones while those packages are still being fetched.
+function(muster_tests_need_packages)
+  set_tests_properties(${ARGN} PROPERTIES FIXTURES_REQUIRED packages)
 endfunction()
 
 # How long a test may take. Programs with sanitizers are larger and slower than themselves.
@@ -32,7 +46,8 @@ function(muster_test_timeout name seconds)
 endfunction()
 
 # Tests run in networks of their own, so that those beside each other do not meet; Testing/canary/NAME records how the machine
-# served each (tests/support/apart.c).
+# served each (tests/support/apart.c). Those that compute and look at no clock leave the processors to the others in
+# ./dev test (--computes).
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/Testing/canary)
 function(muster_apart out name)
   set(${out} apart ${ARGN} --canary ${CMAKE_BINARY_DIR}/Testing/canary/${name} PARENT_SCOPE)
@@ -54,7 +69,11 @@ function(muster_test name)
     target_link_options(${name} PRIVATE -fuse-ld=gold)
   endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  muster_apart(apart ${name})
+  set(kind --computes)
+  if(T_WAITS)
+    set(kind)
+  endif()
+  muster_apart(apart ${name} ${kind})
   if(CMAKE_CROSSCOMPILING)
     set(apart ${CMAKE_SOURCE_DIR}/tests/processors/emulate.sh ${CMAKE_SYSROOT})
   endif()
@@ -82,6 +101,9 @@ function(muster_script_test name)
   if(T_MACHINE_NETWORK)
     set(where --here)
   endif()
+  if(NOT T_WAITS AND NOT "e2e" IN_LIST T_LABELS)
+    list(APPEND where --computes)
+  endif()
   muster_apart(apart ${name} ${where})
   add_test(NAME ${name} COMMAND ${apart} ${T_COMMAND} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77
@@ -96,6 +118,9 @@ function(muster_script_test name)
   endif()
   if(CMAKE_CROSSCOMPILING) # scripts start the programs as this machine's
     set_tests_properties(${name} PROPERTIES DISABLED TRUE)
+  endif()
+  if("compat" IN_LIST T_LABELS)
+    muster_tests_need_packages(${name})
   endif()
   if(T_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)

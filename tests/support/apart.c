@@ -1,10 +1,11 @@
 /* apart.c - starts a test apart from other tests: in its own network, where no other process takes its ports,
  * its local sockets' names or its places in queues, and with a /dev/shm of its own.
  *
- *   apart [--here] [--canary FILE [--every MILLISECONDS]] PROGRAM [ARGUMENT...]
+ *   apart [--here] [--computes] [--canary FILE [--every MILLISECONDS]] PROGRAM [ARGUMENT...]
  *
  * The program finds TEST_APART=1 in its environment. It needs root: for others the program shares the machine
- * with whatever else runs there. --here: in this network all the same.
+ * with whatever else runs there. --here: in this network all the same. --computes: with TESTS_NICE=N in the
+ * environment the program and the canary have that niceness, so that tests that promise seconds come first.
  *
  * --canary: FILE says how the machine served a process next to the program (canary.h): a line of names and
  * values, written anew every two seconds, so that a killed program has it too. The tests'
@@ -189,13 +190,15 @@ static int run(char **program, const char *record, int interval_ms)
 int main(int argc, char **argv)
 {
     const char *record = NULL;
-    bool here = false;
+    bool here = false, computes = false;
     int at = 1, interval_ms = CANARY_INTERVAL_MS;
     for (; at < argc && argv[at][0] == '-'; at++) {
         if (!strcmp(argv[at], "--here")) {
             here = true;
         } else if (!strcmp(argv[at], "--canary") && at + 1 < argc) {
             record = argv[++at];
+        } else if (!strcmp(argv[at], "--computes")) {
+            computes = true;
         } else if (!strcmp(argv[at], "--every") && at + 1 < argc && (interval_ms = atoi(argv[at + 1])) > 0) {
             at++;
         } else {
@@ -207,6 +210,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "apart: no program\n");
         return 2;
     }
+    const char *nice = getenv("TESTS_NICE");
+    if (computes && nice && setpriority(PRIO_PROCESS, 0, atoi(nice)))
+        fprintf(stderr, "apart: TESTS_NICE=%s: %s\n", nice, strerror(errno)); /* the same test without it */
     if (!here && go_apart())
         return 2;
     return run(argv + at, record, interval_ms);

@@ -45,7 +45,8 @@ class Everything(unittest.TestCase):
 
 class NvccBuild(unittest.TestCase):
     def test_1_it_builds_without_warnings(self):
-        build(self, BUILD, ["muster_cuda"], "-DCMAKE_CUDA_ARCHITECTURES=80-real", "-DCMAKE_CUDA_FLAGS=-Xcicc -O1 -Xptxas -O1")
+        build(self, BUILD, ["muster_cuda"], "-DCMAKE_CUDA_ARCHITECTURES=80-real", "-DCMAKE_CUDA_FLAGS=-Xcicc -O1 -Xptxas -O0",
+              "-DCMAKE_CUDA_FLAGS_RELEASE=-O0", "-DCMAKE_C_FLAGS_RELEASE=-O0")
 
     def test_2_nothing_else_is_built_for_it(self):
         status, commands = run("ninja", "-C", BUILD, "-t", "commands", "muster_cuda")  # a folder may have more, from before
