@@ -190,7 +190,7 @@ enum kernels_products {
     KERNELS_OPENBLAS, /* fp32 */
     KERNELS_ONEDNN,   /* fp32 */
     KERNELS_BF16,     /* large products by oneDNN, factors rounded to bf16; the others as KERNELS_AUTO */
-    KERNELS_AUTO,     /* fp32; each product by the library that is faster for its shape (cpu/product.c) */
+    KERNELS_AUTO,     /* fp32; each product by the faster library for its shape (cpu/product/of_float.c) */
     KERNELS_PRODUCTS
 };
 

@@ -7,7 +7,7 @@
  * thread. It has its own tile and its own sum of the weights' gradient; the sums are added up in order at the
  * end. */
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/product/product.h"
 
 #include <string.h>
 

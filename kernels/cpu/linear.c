@@ -3,7 +3,7 @@
  * The bias costs nothing. OpenBLAS always adds its product to the output (where beta is 0 it first clears the
  * output in an extra pass), so the output of float is filled with the bias and beta is 1. */
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/product/product.h"
 #include "kernels/cpu/value.h"
 
 #include <string.h>

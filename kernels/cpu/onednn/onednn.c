@@ -1,7 +1,8 @@
 /* onednn.c - see onednn.h.
  *
  * A primitive is machine code for one shape; making one takes up to a millisecond. They are kept by shape in
- * a table that only grows: a run has a few dozen shapes. A shape that finds the table full is refused. */
+ * a table that only grows: a run has a few dozen shapes. A shape that the library refused is kept, too. A
+ * shape that finds the table full is refused. */
 #include "kernels/cpu/onednn/onednn.h"
 
 #include <pthread.h>
@@ -90,7 +91,7 @@ bool onednn_f32(bool a_transposed, bool b_transposed, int rows, int columns, int
 
 struct kept {
     struct onednn_shape shape;
-    const void *made;
+    const void *made; /* NULL: the library refused */
 };
 
 enum { KEPT_LIMIT = 512 };
@@ -98,30 +99,31 @@ static struct kept kept[KEPT_LIMIT];
 static _Atomic(int) kept_count;
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static const void *find_kept(const struct onednn_shape *s)
+static const struct kept *find_kept(const struct onednn_shape *s)
 {
     const int count = atomic_load_explicit(&kept_count, memory_order_acquire);
     for (int i = 0; i < count; i++)
         if (!memcmp(&kept[i].shape, s, sizeof *s))
-            return kept[i].made;
+            return &kept[i];
     return NULL;
 }
 
 /* NULL: the library refused, or the table is full. */
 static const void *find_or_make(const struct onednn_shape *s)
 {
-    const void *found = find_kept(s);
+    const struct kept *found = find_kept(s);
     if (found)
-        return found;
+        return found->made;
     (void)pthread_mutex_lock(&kept_lock); /* cannot fail: a static mutex, never locked twice */
     const int count = atomic_load(&kept_count);
     found = find_kept(s);
-    if (!found && count < KEPT_LIMIT && (found = abi->make(s))) {
-        kept[count] = (struct kept){*s, found};
+    if (!found && count < KEPT_LIMIT) {
+        kept[count] = (struct kept){*s, abi->make(s)};
+        found = &kept[count];
         atomic_store_explicit(&kept_count, count + 1, memory_order_release);
     }
     (void)pthread_mutex_unlock(&kept_lock);
-    return found;
+    return found ? found->made : NULL;
 }
 
 bool onednn_bf16(const struct onednn_product *p)

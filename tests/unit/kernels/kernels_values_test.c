@@ -427,6 +427,24 @@ static void fast_products_round_once(void **state)
     summing = 0;
 }
 
+/* Parts of two threads: whole rows of enough, and columns of few, for which the library wants more memory
+ * than there is. */
+static void fast_products_are_cut(void **state)
+{
+    static const int sizes[][3] = {{193, 96, 131}, {40, 16, 60000}};
+    (void)state;
+    if (!take_fast_table())
+        skip();
+    summing = 3e-5;
+    for (int i = 0; i < 2; i++) {
+        const int N = sizes[i][0], C = sizes[i][1], OC = sizes[i][2], row = OC + 5;
+        const int in = V((size_t)N * C), out = V((size_t)N * (size_t)row), weight = V((size_t)C * OC);
+        BOTH(linear_forward, at(out), at(in), at(weight), NULL, N, C, OC, row);
+        end();
+    }
+    summing = 0;
+}
+
 /* A value between two of 16 bits goes to the even one, and a value that float alone would round to such a
  * place does not. */
 static void ties_go_to_even_once(void **state)
@@ -449,10 +467,9 @@ static void ties_go_to_even_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_operation_rounds_once),
-        cmocka_unit_test(ties_go_to_even_once),
-        cmocka_unit_test(fast_operations_round_once),
-        cmocka_unit_test(fast_products_round_once),
+        cmocka_unit_test(every_operation_rounds_once), cmocka_unit_test(ties_go_to_even_once),
+        cmocka_unit_test(fast_operations_round_once),  cmocka_unit_test(fast_products_round_once),
+        cmocka_unit_test(fast_products_are_cut),
     };
     kernels_test_begin(2);
     work = mem_calloc(1, WORK_BYTES);

@@ -1,4 +1,4 @@
-/* product.c - see product.h.
+/* of_float.c - part.h of values of float.
  *
  * Which library multiplies depends on a part's shape alone, so that two runs never differ. Measured in turns
  * on one thread, by the processor's time, on an EPYC of the fourth generation (AVX-512), OpenBLAS 0.3.21 with
@@ -12,43 +12,31 @@
  * Products of bf16: both factors are rounded to bf16 block by block, into memory of the thread that stays in
  * its second-level cache, and are multiplied there with sums in fp32. A block of the first factor is rounded
  * once for all columns. */
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/product/part.h"
 
 #include <cblas.h>
 #include <stdint.h>
 
 #include "kernels/cpu/onednn/onednn.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/cpu/team.h"
 #include "kernels/narrow.h"
-
-/* A rectangle of the result: its first row and column, and its size. */
-struct rectangle {
-    int row, rows, column, columns;
-};
-
-static const float *at(const float *matrix, bool transposed, int stride, int row, int column)
-{
-    return transposed ? matrix + (size_t)column * (size_t)stride + row
-                      : matrix + (size_t)row * (size_t)stride + column;
-}
 
 /* The share of depth [k, k + depth) in a rectangle. */
 static void by_openblas(const struct product *p, const struct rectangle *r, int k, int depth, float beta)
 {
     cblas_sgemm(CblasRowMajor, p->a_transposed ? CblasTrans : CblasNoTrans,
                 p->b_transposed ? CblasTrans : CblasNoTrans, r->rows, r->columns, depth, 1.0f,
-                at(p->a, p->a_transposed, p->a_stride, r->row, k), p->a_stride,
-                at(p->b, p->b_transposed, p->b_stride, k, r->column), p->b_stride, beta,
-                (float *)p->out + (size_t)r->row * (size_t)p->out_stride + r->column, p->out_stride);
+                product_at(p->a, p->a_transposed, p->a_stride, r->row, k), p->a_stride,
+                product_at(p->b, p->b_transposed, p->b_stride, k, r->column), p->b_stride, beta,
+                (float *)p->out + product_place(p, r), p->out_stride);
 }
 
 static bool by_onednn(const struct product *p, const struct rectangle *r)
 {
     return onednn_f32(p->a_transposed, p->b_transposed, r->rows, r->columns, p->depth,
-                      at(p->a, p->a_transposed, p->a_stride, r->row, 0), p->a_stride,
-                      at(p->b, p->b_transposed, p->b_stride, 0, r->column), p->b_stride, p->beta,
-                      (float *)p->out + (size_t)r->row * (size_t)p->out_stride + r->column, p->out_stride);
+                      product_at(p->a, p->a_transposed, p->a_stride, r->row, 0), p->a_stride,
+                      product_at(p->b, p->b_transposed, p->b_stride, 0, r->column), p->b_stride, p->beta,
+                      (float *)p->out + product_place(p, r), p->out_stride);
 }
 
 /* ---- bf16 ---- */
@@ -73,13 +61,8 @@ static void round_block(uint16_t *to, const float *from, int rows, int columns, 
 static void take_block(uint16_t *to, const float *matrix, bool transposed, int stride, int row, int rows,
                        int column, int columns)
 {
-    round_block(to, at(matrix, transposed, stride, row, column), transposed ? columns : rows,
+    round_block(to, product_at(matrix, transposed, stride, row, column), transposed ? columns : rows,
                 transposed ? rows : columns, stride);
-}
-
-static int smaller(int a, int b)
-{
-    return a < b ? a : b;
 }
 
 /* The rows of one block, over the whole depth and all columns of the part. */
@@ -93,7 +76,7 @@ static void rows_by_bf16(const struct product *p, const struct rectangle *r, uin
         for (int c = 0; c < r->columns; c += COLUMNS_BLOCK) {
             const struct rectangle block = {r->row, r->rows, r->column + c,
                                             smaller(COLUMNS_BLOCK, r->columns - c)};
-            float *out = (float *)p->out + (size_t)block.row * (size_t)p->out_stride + block.column;
+            float *out = (float *)p->out + product_place(p, &block);
             take_block(b, p->b, p->b_transposed, p->b_stride, k, depth, block.column, block.columns);
             const struct onednn_product product = {.a_transposed = p->a_transposed,
                                                    .b_transposed = p->b_transposed,
@@ -124,11 +107,7 @@ static bool by_bf16(const struct product *p, const struct rectangle *r)
     return scratch != NULL;
 }
 
-/* ---- parts ---- */
-
-/* Below this many multiplications one thread does a product. */
-#define PRODUCT_PARALLEL_MIN 262144.0
-enum { PRODUCT_UNIT = 64 }; /* parts begin at multiples: whole tiles of the libraries */
+/* ---- which library ---- */
 
 enum { SMALL_OPENBLAS = 1000000, SMALL_BF16 = 1 << 19, NARROW = 16 };
 
@@ -142,32 +121,10 @@ static enum kernels_products chosen(const struct rectangle *r, int depth, enum k
     return multiplications > SMALL_OPENBLAS && r->columns >= NARROW ? KERNELS_ONEDNN : KERNELS_OPENBLAS;
 }
 
-static void part_of_product(const struct product *p, const struct rectangle *r, enum kernels_products by)
+void CPU(product_part)(const struct product *p, const struct rectangle *r, enum kernels_products by)
 {
     by = chosen(r, p->depth, by);
     if (p->depth && ((by == KERNELS_BF16 && by_bf16(p, r)) || (by == KERNELS_ONEDNN && by_onednn(p, r))))
         return; /* without depth oneDNN leaves the result as it was */
     by_openblas(p, r, 0, p->depth, p->beta);
-}
-
-/* A part for each thread, cut along the longer side: each part packs the other factor anew. */
-void CPU(product)(const struct product *p, enum kernels_products by)
-{
-    bool by_columns = p->columns >= p->rows;
-    int side = by_columns ? p->columns : p->rows, units = (side + PRODUCT_UNIT - 1) / PRODUCT_UNIT;
-    bool parallel = (double)p->rows * p->columns * p->depth >= PRODUCT_PARALLEL_MIN;
-    int parts = !parallel ? 1 : team_size() < units ? team_size() : units;
-    CPU_PARALLEL_FOR(parts > 1)
-    for (int part = 0; part < parts; part++) {
-        int first = units * part / parts * PRODUCT_UNIT, end = units * (part + 1) / parts * PRODUCT_UNIT;
-        int length = (end < side ? end : side) - first;
-        const struct rectangle r = by_columns ? (struct rectangle){0, p->rows, first, length}
-                                              : (struct rectangle){first, length, 0, p->columns};
-        part_of_product(p, &r, by);
-    }
-}
-
-void CPU(product_alone)(const struct product *p, enum kernels_products by)
-{
-    part_of_product(p, &(struct rectangle){0, p->rows, 0, p->columns}, by);
 }
