@@ -57,7 +57,7 @@ def train(model, step):
 
 
 model, step = connect(-1)
-regroup = muster.Regroup()
+regroup = muster.Regroup(resizes=True)  # a job that has lost a node, and has no spare, goes on with fewer ranks
 print(f"rank {dist.get_rank()} is process {os.getpid()}", flush=True)
 while step < arguments.steps:
     try:

@@ -165,11 +165,10 @@ static void step_group(struct agent *agent, const struct agent_event *event)
     if (event->kind == AGENT_STOP) {
         own.grace_ns = event->membership->grace_ns;
         own.planned = event->membership->planned;
-        own.moves = own.planned && event->membership->change == MEMBERSHIP_CHANGE_LEAVE &&
-                    event->membership->next_nodes == agent->round.world.group_world_size &&
-                    agent_notices_move(agent);
+        own.moves = own.planned &&
+                    agent_notices_move(agent, event->membership->change, event->membership->next_nodes);
     }
-    own.elsewhere = event->kind == AGENT_WORLD && agent->moves;
+    own.elsewhere = event->kind == AGENT_WORLD && agent->moves && !agent_notices_resize(agent);
     agent->group.listens = agent_notices_listeners(agent) > 0;
     agent->group.keeps = may_keep(agent, event) && agent_notices_stayers(agent) > 0;
     agent->group.holds = agent->round.alive > 0;

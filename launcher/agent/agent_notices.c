@@ -147,13 +147,27 @@ int agent_notices_stayers(struct agent *agent)
     return count;
 }
 
-bool agent_notices_move(struct agent *agent)
+bool agent_notices_resize(struct agent *agent)
 {
-    bool all = agent->round.alive > 0;
+    bool all = true;
     for (int i = 0; i < agent->round.worker_count; i++)
-        all = all && (!agent->round.workers[i].alive ||
-                      (can_stay(agent, &agent->round.workers[i]) && agent->notices->listeners[i].moves));
+        all = all && (!agent->round.workers[i].alive || agent->notices->listeners[i].resizes);
     return all;
+}
+
+bool agent_notices_move(struct agent *agent, enum membership_change change, int next_nodes)
+{
+    const int nodes = agent->round.world.group_world_size;
+    const bool joins = change == MEMBERSHIP_CHANGE_JOIN;
+    /* the only node has all of the state: it would be lost with it */
+    bool all = agent->round.alive > 0 && next_nodes > 0 &&
+               (joins || (change == MEMBERSHIP_CHANGE_LEAVE && nodes > 1));
+    for (int i = 0; i < agent->round.worker_count; i++) {
+        const struct stop_notice_listener *listener = &agent->notices->listeners[i];
+        all = all && (!agent->round.workers[i].alive || (can_stay(agent, &agent->round.workers[i]) &&
+                                                         (joins ? listener->grows : listener->moves)));
+    }
+    return all && (next_nodes == nodes || agent_notices_resize(agent));
 }
 
 void agent_notices_hold(struct agent *agent)

@@ -18,8 +18,11 @@ void agent_notices_announce(struct agent *agent);
 
 /* Live workers that can stay. */
 int agent_notices_stayers(struct agent *agent);
-/* Whether all of them can, and also where a node is replaced on purpose. */
-bool agent_notices_move(struct agent *agent);
+/* Whether all of them can at a planned stop, after which the job has so many nodes: a node is replaced or
+ * leaves on purpose, or nodes join. */
+bool agent_notices_move(struct agent *agent, enum membership_change change, int next_nodes);
+/* Whether all live workers take another place. */
+bool agent_notices_resize(struct agent *agent);
 /* HOLDING begins: workers that can stay get word to regroup, the others the signal. */
 void agent_notices_hold(struct agent *agent);
 /* Whether every live worker has answered. */

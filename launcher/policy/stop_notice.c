@@ -71,10 +71,9 @@ static void take_word(struct stop_notice_listener *listener)
     const struct {
         const char *word;
         bool *told;
-    } words[] = {{"ready", &listener->listens},
-                 {"regroup", &listener->regroups},
-                 {"moves", &listener->moves},
-                 {"held", &listener->held}};
+    } words[] = {{"ready", &listener->listens}, {"regroup", &listener->regroups},
+                 {"moves", &listener->moves},   {"resize", &listener->resizes},
+                 {"grows", &listener->grows},   {"held", &listener->held}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         *words[i].told |= listener->length == (int)strlen(words[i].word) &&
                           !memcmp(listener->line, words[i].word, (size_t)listener->length);

@@ -41,10 +41,11 @@ int stop_notice_format_place(const struct membership_world *world, int local_ran
                              struct buffer *out);
 
 /* A worker's lines: "ready": it handles notices; "regroup": it can stay; "moves": also when a node is
- * replaced on purpose; "held": it has let
+ * replaced on purpose; "resize": also with another rank, or in a world of another size; "grows": this also
+ * when nodes join; "held": it has let
  * go of its communicators. Other lines have no meaning yet. */
 struct stop_notice_listener {
-    bool listens, regroups, moves, held;
+    bool listens, regroups, moves, resizes, grows, held;
     char line[8]; /* the first bytes of the present line */
     int length;   /* of it, so far; above the room: another line */
 };

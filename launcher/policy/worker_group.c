@@ -149,7 +149,7 @@ static void start_now(struct step *s)
     act(s, GROUP_START);
 }
 
-/* Workers that stayed cannot take another place. Their end is no failure. */
+/* Workers that stayed and cannot take another place. Their end is no failure. */
 static void group_start(struct step *s)
 {
     if (!s->group->holds || !s->event->elsewhere) {

@@ -36,16 +36,18 @@ class Regroup:
     """Registers this rank with `muster run`: its process stays when other ranks are lost. Outside of `muster run` it does nothing.
 
     let_go: ends a collective that waits for a lost rank, from another thread (NCCL's abort, say); without it a rank whose collective
-    does not end by itself within two seconds is started anew."""
+    does not end by itself within two seconds is started anew.
 
-    def __init__(self, let_go=None):
+    resizes: the script takes another rank, and a world of another size, from `join` too; without it such a world starts it anew."""
+
+    def __init__(self, let_go=None, resizes=False):
         self.fd = int(os.environ.get("MUSTER_NOTICE_FD", -1))
         self.round = int(os.environ.get("MUSTER_ROUND", 0))
         self.let_go, self.rest, self.place = let_go, b"", None
         self.told = self.answered = self.ended = False
         self.changed = threading.Condition()
         if self.fd >= 0:
-            os.write(self.fd, b"regroup\n")
+            os.write(self.fd, b"regroup\nresize\n" if resizes else b"regroup\n")
             threading.Thread(target=self._watch, name="muster-regroup", daemon=True).start()
 
     def _watch(self):

@@ -18,11 +18,12 @@ from harness import MUSTER, AgentTest, Machine, free_port, wait_until
 
 LIMIT = 120 if os.environ.get("MUSTER_SANITIZED") else 50  # seconds, of a wait for a round
 
-# REGROUP: all, none, or the ranks that can stay; DEAF: ranks that do not answer; a file fail.<rank> fails it,
+# REGROUP: all, none, or the ranks that can stay; RESIZE: local ranks that take any place; DEAF: ranks that do not answer; a file fail.<rank> fails it,
 # mute.<rank> too, the seconds that it names after its answer
 WORKER = r"""
 import json, os, select, sys, time
 rank, round_, size = os.environ["RANK"], os.environ["MUSTER_ROUND"], os.environ["WORLD_SIZE"]
+resize = os.environ["LOCAL_RANK"] in os.environ.get("RESIZE", "").split(",")
 regroup, deaf = os.environ.get("REGROUP", "all"), os.environ.get("DEAF", "").split(",")
 
 def leave_word(what, text):
@@ -33,7 +34,7 @@ def leave_word(what, text):
 
 fd = int(os.environ["MUSTER_NOTICE_FD"])
 if regroup == "all" or rank in regroup.split(","):
-    os.write(fd, b"regroup\nmoves\n")
+    os.write(fd, b"regroup\nmoves\n" + b"resize\ngrows\n" * resize)
 if os.fork() == 0:  # a process that it leaves behind
     os.execvp("sleep", ["sleep", "600"])
 leave_word("runs", f"{os.getpid()} {size}")
@@ -51,8 +52,9 @@ while not os.path.exists("finish"):
                     time.sleep(late_s)
                     sys.exit(5)
             elif line["coming"] == "place":
-                assert line["rank"] == int(rank) and line["local_rank"] == int(os.environ["LOCAL_RANK"]), line
-                round_, size = str(line["round"]), str(line["world_size"])
+                assert resize or line["rank"] == int(rank) and line["world_size"] == int(size), line
+                assert line["local_rank"] == int(os.environ["LOCAL_RANK"]), line
+                rank, round_, size = (str(line[key]) for key in ("rank", "round", "world_size"))
                 leave_word("runs", f"{os.getpid()} {size}")
     if os.path.exists(f"fail.{rank}"):
         os.unlink(f"fail.{rank}")
@@ -146,6 +148,10 @@ class Regroup(AgentTest):
             super().fail(message)
         (self.folder / f"fail.{rank}").touch()
 
+    def at(self, pid, nodes):
+        """The number of the agent whose worker that is."""
+        return [node.pid for node in nodes].index(int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]))
+
     def finish_all(self, nodes):
         (self.folder / "finish").touch()
         return [self.finish(node, 0)[1] for node in nodes]
@@ -224,6 +230,30 @@ class Regroup(AgentTest):
         nodes[1].kill()
         then = self.running(1, 2)
         self.assertFalse(set(then) & set(first))
+        self.finish_all(nodes[:1])
+
+    def test_other_places_for_workers_that_take_them(self):
+        """A node is lost, so that rank 2 becomes rank 1; then one joins, and leaves again."""
+        nodes = [self.node(k, "--regroup-interval=0.1", nnodes="1:3", nproc=1, env={"RESIZE": "0"}) for k in range(3)]
+        first = self.running(0, 3)
+        nodes[self.at(first[1], nodes)].kill()
+        stays = [first[0], first[2]]
+        self.assertEqual(self.running(1, 2), stays)
+        joins = self.node(3, nnodes="1:3", nproc=1, env={"RESIZE": "0"})
+        self.assertEqual(self.running(2, 3)[:2], stays)
+        joins.send_signal(signal.SIGTERM)
+        self.finish(joins, 143)
+        self.assertEqual(self.running(3, 2), stays)
+        said = "".join(self.finish_all([node for node in nodes if node.poll() is None]))
+        self.assertIn("restart 1 of 3", said)
+        self.assertNotIn("restart 2 of 3", said)
+
+    def test_one_worker_of_a_node_that_takes_no_other_place(self):
+        """All of that node are started anew."""
+        nodes = [self.node(k, nnodes="1:2", env={"RESIZE": "1"}) for k in range(2)]
+        first = self.running(0, 4)
+        nodes[1].kill()
+        self.assertFalse(set(self.running(1, 2)) & set(first))
         self.finish_all(nodes[:1])
 
     def test_the_job_ends_while_they_wait(self):

@@ -91,6 +91,11 @@ static void words_of_workers_that_stay(void **state)
     assert_true(listener.regroups && !listener.held && !listener.listens);
     stop_notice_take(&listener, "held\n", 5);
     assert_true(listener.held);
+    assert_false(listener.moves || listener.resizes || listener.grows);
+    stop_notice_take(&listener, "resize\n", 7);
+    assert_true(listener.resizes && !listener.grows);
+    stop_notice_take(&listener, "grows\nmoves\n", 12);
+    assert_true(listener.grows && listener.moves);
 }
 
 static void lines_of_a_regroup(void **state)
