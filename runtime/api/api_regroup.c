@@ -11,6 +11,11 @@
 #include "runtime/config/train_settings.h"
 #include "runtime/world/world.h"
 
+/* A state that has outlived its trainer. */
+struct muster_kept {
+    struct recover_kept *state;
+};
+
 /* ---- staying ---- */
 
 static void let_go(void *context)
@@ -19,17 +24,45 @@ static void let_go(void *context)
     trainer_let_go(t->trainer);
 }
 
+/* A planned change costs no step where replicas have the state. Copies cost a few, which is more than saving
+ * does, and less than beginning anew. */
+static bool copies_are_all(const struct muster_trainer *t)
+{
+    return t->copies && (!t->config.checkpoint_dir || !*t->config.checkpoint_dir);
+}
+
+/* Whether ranks of other nodes have what this rank has. */
+static bool moves(const struct muster_trainer *t, const struct muster_world *world)
+{
+    const int count = muster_world_local_size(world), first = t->rank - muster_world_local_rank(world);
+    return trainer_has_replicas(t->trainer, first, count) || (copies_are_all(t) && count < t->world_size);
+}
+
 int muster_trainer_stay(struct muster_trainer *t, struct muster_world *world, struct muster_error *err)
 {
-    if (!world || muster_world_size(world) == 1 || !t->found.device.ops->mend || t->comm.nccl ||
-        api_cut_looks(t))
+    if (!world || !t->found.device.ops->mend || t->comm.nccl || api_cut_looks(t))
         return 0; /* ranks that are started anew may find another cut */
     const int stays = muster_world_stay(world, err);
     if (stays <= 0 || world_hold(world, let_go, t, err) < 0)
         return stays > 0 ? -1 : stays;
     t->stays_in = world;
     world_ready(world);
-    return trainer_has_replicas(t->trainer) && world_moves(world, err) < 0 ? -1 : 1;
+    return moves(t, world) && world_stays_also(world, REGROUP_MOVES, err) < 0 ? -1 : 1;
+}
+
+/* Stages keep the ranks that a world of another size leaves over out of the training. */
+int muster_trainer_stay_anywhere(struct muster_trainer *t, struct muster_world *world,
+                                 struct muster_error *err)
+{
+    const int stays = muster_trainer_stay(t, world, err);
+    if (stays <= 0 || t->config.mesh_pipeline > 1 || !trainer_divides(t->trainer))
+        return stays;
+    const bool grows =
+        t->world_size == 1 || trainer_has_replicas(t->trainer, t->rank, 1) || copies_are_all(t);
+    return world_stays_also(world, REGROUP_RESIZES, err) < 0 ||
+                   (grows && world_stays_also(world, REGROUP_GROWS, err) < 0)
+               ? -1
+               : 2;
 }
 
 void api_stay_end(struct muster_trainer *t)
@@ -39,6 +72,16 @@ void api_stay_end(struct muster_trainer *t)
         (void)world_hold(t->stays_in, NULL, t, NULL); /* removing does not fail */
     }
     t->stays_in = NULL;
+}
+
+/* A step that was cut off may have been completed. */
+static void count_completed(struct muster_trainer *t, const struct trainer_counts *before)
+{
+    struct trainer_counts now;
+    trainer_get_counts(t->trainer, &now);
+    t->steps += now.steps - before->steps;
+    t->taken += (now.steps - before->steps) * t->config.global_batch;
+    t->updates += now.updates - before->updates;
 }
 
 int muster_trainer_rejoin(struct muster_trainer *t, struct muster_world *world, struct muster_error *err)
@@ -59,15 +102,12 @@ int muster_trainer_rejoin(struct muster_trainer *t, struct muster_world *world, 
     if (!failed && (options.rank != t->rank || options.world_size != t->world_size))
         failed = error_set(e, MUSTER_E_STATE, "a trainer of rank %d of %d cannot go on as rank %d of %d",
                            t->rank, t->world_size, options.rank, options.world_size);
-    struct trainer_counts before, now;
+    struct trainer_counts before;
     trainer_get_counts(t->trainer, &before);
     const int made = muster_world_agree(world, failed, e) < 0 ||
                      api_device_choose(t, world, &options, e) < 0 ||
                      trainer_rejoin(t->trainer, &options, e) < 0;
-    trainer_get_counts(t->trainer, &now); /* a step that was cut off may have been completed */
-    t->steps += now.steps - before.steps;
-    t->taken += (now.steps - before.steps) * t->config.global_batch;
-    t->updates += now.updates - before.updates;
+    count_completed(t, &before);
     t->rejoined = true;
     if (made)
         return -1;
@@ -132,7 +172,10 @@ int muster_trainer_recover(struct muster_trainer *t, struct muster_error *err)
     const struct instant begun = clock_now(NULL);
     if (put_state(t, &mine) < 0)
         mine.length = 0; /* the others must not wait, and refuse it */
-    const int result = trainer_recover(t->trainer, t->copies, &mine, &theirs, &t->recovered_bytes, e);
+    const int result = trainer_recover(t->trainer, t->copies, t->earlier ? t->earlier->state : NULL, &mine,
+                                       &theirs, &t->recovered_bytes, e);
+    if (result >= 0)
+        muster_kept_free(take_pointer(&t->earlier));
     t->recovered_ns = instant_diff_ns(clock_now(NULL), begun);
     if (result > 0 && take_state_text(t, &theirs, e) < 0)
         return -1;
@@ -140,6 +183,53 @@ int muster_trainer_recover(struct muster_trainer *t, struct muster_error *err)
         return -1;
     t->rejoined = false;
     return result;
+}
+
+/* ---- a state that outlives its trainer ---- */
+
+void muster_kept_free(struct muster_kept *kept)
+{
+    if (!kept)
+        return;
+    recover_kept_destroy(kept->state);
+    mem_free(kept);
+}
+GUARD_DEFINE(muster_kept, struct muster_kept *, muster_kept_free);
+
+static int keep(struct muster_trainer *t, struct muster_kept **out, struct muster_error *err)
+{
+    scope_buffer mine = {.limit = RECOVER_TEXT_LIMIT};
+    GUARD(guard_muster_kept) struct muster_kept *kept = mem_calloc(1, sizeof *kept);
+    struct trainer_counts before;
+    trainer_get_counts(t->trainer, &before);
+    trainer_stop(t->trainer);
+    count_completed(t, &before);
+    if (!kept || put_state(t, &mine) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for the text of a state");
+    const int has = recover_keep(t->trainer, t->copies, &mine, &kept->state, err);
+    if (has > 0)
+        *out = take_pointer(&kept);
+    return has;
+}
+
+int muster_trainer_keep(struct muster_trainer **trainer, struct muster_kept **kept, struct muster_error *err)
+{
+    struct muster_trainer *t = *trainer;
+    *kept = NULL;
+    if (!t)
+        return 0;
+    api_stay_end(t); /* nothing ends its collectives any more but this */
+    api_saving_end(t);
+    *kept = take_pointer(&t->earlier); /* it was not used: its own is older, or nothing */
+    const int result = *kept ? 1 : keep(t, kept, err);
+    muster_trainer_close(trainer);
+    return result;
+}
+
+void muster_trainer_take(struct muster_trainer *t, struct muster_kept **kept)
+{
+    muster_kept_free(t->earlier);
+    t->earlier = take_pointer(kept);
 }
 
 /* ---- copies in memory ---- */

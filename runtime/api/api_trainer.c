@@ -101,6 +101,7 @@ int api_prepare(struct muster_trainer *t, struct muster_model *model, const char
 void api_release(struct muster_trainer *t)
 {
     recover_copies_destroy(t->copies);
+    muster_kept_free(t->earlier);
     checkpoint_kept_free(&t->kept);
     mem_free(take_pointer(&t->nccl_lines));
     hook_destroy(t->hook); /* no checkpoint is on its way */

@@ -112,6 +112,7 @@ struct muster_trainer {
     struct muster_world *stays_in; /* muster_trainer_stay; NULL: this trainer is not registered */
     bool rejoined;                 /* and its state is not taken yet */
     struct recover_copies *copies; /* training.memory_copies; NULL: none */
+    struct muster_kept *earlier;   /* muster_trainer_take; NULL: none, or it was used */
     int64_t copies_ns;             /* that the last copies in memory took */
     int64_t recovered_ns, recovered_bytes;
     struct checkpoint_hook *hook;     /* rank 0's: training.checkpoint_command; NULL: none */

@@ -456,6 +456,13 @@ MUSTER_API int64_t muster_checkpoint_noted(const char *folder, const char *key, 
  */
 MUSTER_API int muster_trainer_stay(struct muster_trainer *trainer, struct muster_world *world,
                                    struct muster_error *err);
+/* The same, and the program takes a place of another rank, or in a world of another size, too: 2. After
+ * muster_world_rejoin it asks for its rank and size again; where they have changed it calls
+ * muster_trainer_keep, muster_trainer_open and muster_trainer_take in the place of muster_trainer_rejoin. 1:
+ * its rank and size stay, as after muster_trainer_stay: gradients are compressed between replicas, parameters
+ * are held in few bits, there are adapters or pipeline stages. */
+MUSTER_API int muster_trainer_stay_anywhere(struct muster_trainer *trainer, struct muster_world *world,
+                                            struct muster_error *err);
 /* After muster_world_rejoin: device, memory and plan stay, and the comms are made anew. Collective with
  * muster_trainer_open of the ranks that were started anew, and with this call of the others. A checkpoint
  * that was being written is given up. After an error, of another loss for instance, muster_world_rejoin and
@@ -469,6 +476,18 @@ MUSTER_API int muster_trainer_rejoin(struct muster_trainer *trainer, struct must
  * or some part of it is lost: every rank is as after muster_trainer_open, and may resume from a checkpoint.
  */
 MUSTER_API int muster_trainer_recover(struct muster_trainer *trainer, struct muster_error *err);
+/* A trainer's state without the trainer: parameters and optimizer, the counts, notes and evaluations, and its
+ * copies of training.memory_copies, in memory that is not planned. */
+struct muster_kept;
+/* Closes the trainer, after a failed call or between steps, and keeps its state: 1. 0: it has none, since a
+ * step was cut off, or one was to be recovered; -1: no memory. Not collective; *kept is NULL but for 1. */
+MUSTER_API int muster_trainer_keep(struct muster_trainer **trainer, struct muster_kept **kept,
+                                   struct muster_error *err);
+/* After muster_trainer_open, of the same model and settings: muster_trainer_recover finds this state, too,
+ * and divides it anew between the ranks of this world. *kept, which may be NULL, is the trainer's from then
+ * on. */
+MUSTER_API void muster_trainer_take(struct muster_trainer *trainer, struct muster_kept **kept);
+MUSTER_API void muster_kept_free(struct muster_kept *kept);
 
 /* ---- parameters ---- */
 

@@ -176,7 +176,8 @@ MUSTER_API int muster_world_ended(struct muster_world *world, int64_t wait_ns, s
  * launcher/docs/regroup.md has the protocol. */
 MUSTER_API int muster_world_stay(struct muster_world *world, struct muster_error *err);
 /* After a call that failed: waits for the launcher's word, for at most wait_ns nanoseconds, and then for this
- * rank's place in the next round, which has the rank and size of before. The world is of that round from then
+ * rank's place in the next round, which has the rank and size of before (but after
+ * muster_trainer_stay_anywhere). The world is of that round from then
  * on; its barriers, agreements and collectives count anew, as in ranks that were started for it. 1: done; 0:
  * no word came, the error was another one, and nothing has changed; -1: the launcher or its store has gone,
  * and so has the world. A rank that is not registered gets 0 at once. */

@@ -382,8 +382,12 @@ static void complete_step(struct trainer *trainer)
                                                            &trainer->scale, NULL) >= 0;
 }
 
-static void mend(struct trainer *trainer)
+void trainer_stop(struct trainer *trainer)
 {
+    if (!trainer->ops->mend) {
+        trainer->whole = false;
+        return;
+    }
     comm_table_abort(&trainer->comms);
     for (int i = 0; i < STREAM_COUNT; i++)
         (void)trainer_sync_stream(trainer, i, INSTANT_NEVER, NULL); /* drains; its error is known */
@@ -398,6 +402,7 @@ static void mend(struct trainer *trainer)
     trainer->executor = NULL;
     comm_table_destroy(&trainer->comms);
     error_clear(&trainer->broken);
+    atomic_store(&trainer->let_go, false);
 }
 
 int trainer_rejoin(struct trainer *trainer, const struct trainer_options *options, struct muster_error *err)
@@ -412,7 +417,7 @@ int trainer_rejoin(struct trainer *trainer, const struct trainer_options *option
     if (!trainer->ops->mend || trainer->parts.graphs)
         return error_set(e, MUSTER_E_UNSUPPORTED, "device %s cannot go on after a failure",
                          trainer->ops->name);
-    mend(trainer);
+    trainer_stop(trainer);
     if (agree(&meeting, 0, e) || make_comms(trainer, options, e) ||
         !(trainer->executor = executor_create(&trainer->parts, e))) {
         trainer->broken = *e;

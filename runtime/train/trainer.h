@@ -105,7 +105,12 @@ void trainer_destroy(struct trainer *trainer); /* accepts NULL */
  * and address of now. After an error the trainer is broken, and this may be called again.
  * MUSTER_E_UNSUPPORTED: the device stays failed. */
 int trainer_rejoin(struct trainer *trainer, const struct trainer_options *options, struct muster_error *err);
-/* From any thread, but not during trainer_rejoin: ends collectives that wait, and all later ones. */
+/* The first half of it: ends all collectives, and completes the step that was cut off where it can be. The
+ * trainer is good for trainer_rejoin, recover_keep and trainer_destroy. Nothing where the device stays failed
+ * (trainer_whole is -1). */
+void trainer_stop(struct trainer *trainer);
+/* From any thread, but not during trainer_rejoin or trainer_stop: ends collectives that wait, and all later
+ * ones. In a world of one the next call of this header fails. */
 void trainer_let_go(struct trainer *trainer);
 /* The number of steps whose state this rank holds; -1: it is not whole, or has not begun. */
 int64_t trainer_whole(const struct trainer *trainer);

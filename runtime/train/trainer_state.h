@@ -44,6 +44,7 @@ struct trainer {
     struct plan_loss *losses;    /* [plan.forward_micros] memory of trainer_forward */
     _Atomic(int64_t) stepping;   /* number of the step that runs, from 1; 0: none */
     struct trainer_trace *trace; /* NULL: no trace was requested */
+    _Atomic(bool) let_go;        /* in a world of one, where no collective ends */
     bool whole;                  /* the state is that of `steps` steps, or of a step that was cut off */
     struct muster_error broken;  /* the error that ended the run */
 };

@@ -34,6 +34,8 @@ int trainer_break(struct trainer *trainer, struct muster_error *err, const char 
 
 void trainer_let_go(struct trainer *trainer)
 {
+    if (trainer->world_size == 1)
+        atomic_store(&trainer->let_go, true);
     comm_table_abort(&trainer->comms);
 }
 
@@ -44,6 +46,8 @@ int64_t trainer_whole(const struct trainer *trainer)
 
 int trainer_usable(const struct trainer *trainer, struct muster_error *err)
 {
+    if (atomic_load(&trainer->let_go))
+        return error_set(err, MUSTER_E_CANCELLED, "rank %d is to regroup with others", trainer->rank);
     if (!trainer->broken.code)
         return 0;
     if (err)

@@ -218,9 +218,11 @@ static int write_word(const struct regroup *r, const char *word, struct muster_e
                : error_errno(err, "the launcher cannot be informed that this rank can stay");
 }
 
-int regroup_moves(struct regroup *r, struct muster_error *err)
+int regroup_also(struct regroup *r, enum regroup_case which, struct muster_error *err)
 {
-    return write_word(r, "moves\n", err);
+    static const char *const words[] = {
+        [REGROUP_MOVES] = "moves\n", [REGROUP_RESIZES] = "resize\n", [REGROUP_GROWS] = "grows\n"};
+    return write_word(r, words[which], err);
 }
 
 int regroup_listen(int64_t round, struct regroup **out, struct muster_error *err)

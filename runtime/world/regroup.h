@@ -19,8 +19,13 @@ struct regroup;
 int regroup_listen(int64_t round, struct regroup **out, struct muster_error *err);
 void regroup_end(struct regroup *regroup); /* ends the registration; accepts NULL */
 
-/* Also a node that leaves on purpose is replaced: the other ranks have its state. */
-int regroup_moves(struct regroup *regroup, struct muster_error *err);
+/* A case more in which this rank stays. */
+enum regroup_case {
+    REGROUP_MOVES,   /* a node leaves on purpose: ranks of other nodes have its ranks' state */
+    REGROUP_RESIZES, /* in a world of another size, or with another rank */
+    REGROUP_GROWS    /* nodes join on purpose: ranks that are interrupted in a step have a whole state */
+};
+int regroup_also(struct regroup *regroup, enum regroup_case which, struct muster_error *err);
 
 /* let_go ends the collectives of one communicator, or several: any thread may call it, also when they have
  * ended. It replaces the function that has the same context; NULL removes that. After the word has come the

@@ -35,6 +35,7 @@ struct muster_world {
     struct kv_store store;
     struct world_comm *comm;           /* for reduce and broadcast: made by the first call */
     struct regroup *regroup;           /* this rank can stay; NULL: it is not registered */
+    bool goes_anywhere;                /* takes another place than its own */
     bool own_environment;              /* ranks may be threads of one process */
     const struct muster_world *parent; /* the world that this one was split from; its store is used */
     char prefix[64];                   /* in front of this part's keys in that store */
@@ -205,9 +206,12 @@ int world_hold(const struct muster_world *world, void (*let_go_of)(void *context
     return world && world->regroup ? regroup_hold(world->regroup, let_go_of, context, err) : 0;
 }
 
-int world_moves(const struct muster_world *world, struct muster_error *err)
+int world_stays_also(struct muster_world *world, enum regroup_case which, struct muster_error *err)
 {
-    return world && world->regroup ? regroup_moves(world->regroup, err) : 0;
+    if (!world || !world->regroup)
+        return 0;
+    world->goes_anywhere |= which == REGROUP_RESIZES;
+    return regroup_also(world->regroup, which, err);
 }
 
 void world_busy(const struct muster_world *world)
@@ -235,7 +239,7 @@ int muster_world_rejoin(struct muster_world *world, int64_t wait_ns, struct must
     if (placed <= 0)
         return placed;
     tcpstore_client_destroy(take_pointer(&world->client));
-    if (world->place.rank != rank || world->place.size != size)
+    if (!world->goes_anywhere && (world->place.rank != rank || world->place.size != size))
         return error_set(err, MUSTER_E_STATE, "rank %d of %d would be rank %d of %d after a regroup", rank,
                          size, world->place.rank, world->place.size);
     if (join(world, err) < 0)

@@ -4,6 +4,7 @@
 
 #include "rendezvous/store/kv_store.h"
 #include "runtime/include/muster.h"
+#include "runtime/world/regroup.h"
 
 /* Shared by all ranks, with a key space of its own for each round and restart. NULL in a world of one.
  * Owned by the world; used by one thread at a time. */
@@ -16,9 +17,9 @@ int64_t world_timeout_ns(const struct muster_world *world);
  * regroup_hold. Nothing where this rank cannot stay. */
 int world_hold(const struct muster_world *world, void (*let_go)(void *context), void *context,
                struct muster_error *err);
-/* After muster_world_stay: the other ranks have this one's state, so that a node may be replaced on purpose.
- */
-int world_moves(const struct muster_world *world, struct muster_error *err);
+/* After muster_world_stay: a case more in which this rank stays, see regroup_also. Nothing where it cannot
+ * stay. */
+int world_stays_also(struct muster_world *world, enum regroup_case which, struct muster_error *err);
 /* After a trainer that could stay, and before the next one: see regroup_busy. */
 void world_busy(const struct muster_world *world);
 /* After muster_world_rejoin, and when all new communicators are held: see regroup_ready. */

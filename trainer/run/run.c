@@ -173,6 +173,7 @@ int run_set(struct train_config *config, const char *key, const char *value, str
 void run_free(struct run *run)
 {
     muster_trainer_close(&run->trainer);
+    muster_kept_free(run->kept);
     muster_model_free(run->model);
     muster_world_close(&run->world);
     muster_world_close(&run->whole);

@@ -32,15 +32,16 @@ enum run_observer {
 };
 
 struct run {
-    struct train_config config;      /* settings; in a training in stages, of the stage */
-    struct muster_world *world;      /* run.c: of the ranks that train; NULL: not open */
-    struct muster_world *whole;      /* run.c: with ranks that wait (mesh.spare); NULL: there are none */
-    int rank, world_size;            /* run.c: in the world */
-    struct muster_model *model;      /* run.c */
-    bool packs;                      /* stages.c: a stage packs documents (data.packing packed) */
-    struct muster_trainer *trainer;  /* run.c; NULL: not open */
-    struct progress progress;        /* train.c opens it, run_steps.c moves it */
-    struct inputs *inputs;           /* train.c, or the command; NULL: none are open */
+    struct train_config config;     /* settings; in a training in stages, of the stage */
+    struct muster_world *world;     /* run.c: of the ranks that train; NULL: not open */
+    struct muster_world *whole;     /* run.c: with ranks that wait (mesh.spare); NULL: there are none */
+    int rank, world_size;           /* run.c: in the world */
+    struct muster_model *model;     /* run.c */
+    bool packs;                     /* stages.c: a stage packs documents (data.packing packed) */
+    struct muster_trainer *trainer; /* run.c; NULL: not open */
+    struct muster_kept *kept; /* train.c: a state between two trainers, of which none is open; NULL: none */
+    struct progress progress; /* train.c opens it, run_steps.c moves it */
+    struct inputs *inputs;    /* train.c, or the command; NULL: none are open */
     struct evaluation *evaluation;   /* evaluation.c */
     struct task_run *task;           /* eval.c; NULL: no task is evaluated */
     struct checkpoints *checkpoints; /* checkpoints.c */

@@ -93,7 +93,7 @@ static int begin_steps(struct run *run, struct muster_error *err)
 {
     const int recovered = stages_set(run, err) < 0 ? -1 : take_state(run, err);
     if (recovered < 0 || begin_progress(run, !recovered, err) < 0 || stop_listen(run, err) < 0 ||
-        (!run->whole && muster_trainer_stay(run->trainer, run->world, err) < 0))
+        (!run->whole && muster_trainer_stay_anywhere(run->trainer, run->world, err) < 0))
         return -1; /* ranks that are started anew divide the world */
     return observers_open(run, err);
 }
@@ -108,8 +108,8 @@ static int64_t patience_ns(const struct muster_error *err)
     return by_peers ? 5 * NS_PER_S : 0;
 }
 
-/* The same calls in the same order as in ranks that were started anew. */
-static int go_on_together(struct run *run, struct muster_error *err)
+/* In the same place: the same calls in the same order as in ranks that were started anew. */
+static int go_on_here(struct run *run, struct muster_error *err)
 {
     if ((run->stages && stages_rejoin(run, err) < 0) || muster_world_agree(run->world, 0, err) < 0 ||
         muster_world_agree(run->world, 0, err) < 0 ||
@@ -126,26 +126,56 @@ static int go_on_together(struct run *run, struct muster_error *err)
     return observers_open(run, err);
 }
 
+/* Closes what `train` has opened, but for the model. */
+static void train_close(struct run *run)
+{
+    muster_trainer_close(&run->trainer);
+    evaluation_close(run);
+    checkpoints_close(run);
+    inputs_close(&run->inputs);
+}
+
+/* With another rank, or in a world of another size: as a rank that was started anew, but with its state. */
+static int go_on_elsewhere(struct run *run, struct muster_error *err)
+{
+    if (run->trainer && muster_trainer_keep(&run->trainer, &run->kept, err) < 0) {
+        fprintf(stderr, "muster-train: warning: the state of rank %d is not kept: %s\n", run->rank,
+                err->text);
+        error_clear(err); /* others may have it, or there is a checkpoint */
+    }
+    train_close(run);
+    run->rank = muster_world_rank(run->world);
+    run->world_size = muster_world_size(run->world);
+    if ((run->stages && stages_rejoin(run, err) < 0) ||
+        muster_world_agree(run->world, open_inputs(run, err), err) < 0 || run_open_trainer(run, err) < 0)
+        return -1;
+    muster_trainer_take(run->trainer, &run->kept);
+    return muster_trainer_stay_anywhere(run->trainer, run->world, err) < 0 ? -1 : begin_steps(run, err);
+}
+
 /* 1: this rank goes on with those that replace the lost ones; 0: the error was this rank's own; -1: err has
  * another one. */
 static int regroup(struct run *run, struct muster_error *err)
 {
     struct muster_error why = *err;
-    const struct instant begun = clock_now(NULL);
+    const struct instant from = clock_now(NULL);
     for (bool open = true;; open = false) {
-        const int joined = run->trainer ? muster_world_rejoin(run->world, patience_ns(&why), &why) : 0;
+        const bool begun = run->trainer || run->kept;
+        const int joined = begun ? muster_world_rejoin(run->world, patience_ns(&why), &why) : 0;
         if (joined <= 0)
             return joined;
         console_line_end();
         if (open)
             observers_stage(run); /* some of them read the trainer on threads of their own */
-        if (go_on_together(run, &why) == 0)
+        const bool stays = run->trainer && muster_world_rank(run->world) == run->rank &&
+                           muster_world_size(run->world) == run->world_size;
+        if ((stays ? go_on_here(run, &why) : go_on_elsewhere(run, &why)) == 0)
             break;
         *err = why;
     }
     if (!run->rank)
         printf("regrouped in %.3f s after %s: step %lld is the next\n",
-               (double)instant_diff_ns(clock_now(NULL), begun) / (double)NS_PER_S, err->text,
+               (double)instant_diff_ns(clock_now(NULL), from) / (double)NS_PER_S, err->text,
                (long long)run_state(run).steps + 1);
     (void)fflush(stdout); /* a closed console does not stop the training */
     error_clear(err);
@@ -161,15 +191,6 @@ static int train(struct run *run, struct muster_error *err)
     while (result < 0 && regroup(run, err) > 0)
         result = run_steps(run, err);
     return result;
-}
-
-/* Closes what `train` has opened, but for the model. */
-static void train_close(struct run *run)
-{
-    muster_trainer_close(&run->trainer);
-    evaluation_close(run);
-    checkpoints_close(run);
-    inputs_close(&run->inputs);
 }
 
 /* ---- stages ---- */

@@ -11,14 +11,6 @@
 #include "runtime/train/recover/recover.h"
 #include "runtime/train/trainer_state.h"
 
-/* One copy of this rank's state, or of another's. */
-struct copy {
-    char *image;
-    int64_t step; /* -1: none, or it is being made */
-    struct buffer text;
-    struct trainer_counts counts;
-};
-
 struct recover_copies {
     struct trainer *trainer;
     int shift;
@@ -27,6 +19,16 @@ struct recover_copies {
 };
 
 /* ---- for an exchange after a loss ---- */
+
+const struct copy *copies_own(const struct recover_copies *c)
+{
+    return c ? c->own : NULL;
+}
+
+const struct copy *copies_kept(const struct recover_copies *c)
+{
+    return c ? c->kept : NULL;
+}
 
 int copies_shift(const struct recover_copies *c)
 {

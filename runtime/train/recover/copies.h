@@ -8,6 +8,17 @@
 
 struct recover_copies;
 
+/* One copy of this rank's state, or of another's. Text and counts: of this rank's own. */
+struct copy {
+    char *image;
+    int64_t step; /* -1: none, or it is being made */
+    struct buffer text;
+    struct trainer_counts counts;
+};
+
+/* [RECOVER_GENERATIONS] of this rank's own state, and of the other rank's; NULL: there are none. */
+const struct copy *copies_own(const struct recover_copies *copies);
+const struct copy *copies_kept(const struct recover_copies *copies);
 /* Rank r's copies are kept by rank (r + shift) % size; 0: there are none. */
 int copies_shift(const struct recover_copies *copies);
 void copies_steps(const struct recover_copies *copies, double own[RECOVER_GENERATIONS],

@@ -20,6 +20,18 @@ int image_walk(const struct trainer *trainer, int (*visit)(void *context, char *
     return 0;
 }
 
+int64_t image_bytes(const struct plan *plan)
+{
+    int64_t bytes = 0;
+    for (int g = 0; g < plan->group_count; g++) {
+        int entries[PLAN_STATE_ENTRIES];
+        const int count = plan_state_entries(&plan->groups[g], entries);
+        for (int i = 0; i < count; i++)
+            bytes += plan->entries[entries[i]].bytes;
+    }
+    return bytes;
+}
+
 struct cursor {
     char *at;
     bool out;

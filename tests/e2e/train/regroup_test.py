@@ -45,13 +45,13 @@ def children(pid):
 class Job:
     """Agents on loopback addresses with two ranks each; those beyond `nodes` are spare."""
 
-    def __init__(self, test, name, training, nodes=2, spares=0, tracer=(), **options):
+    def __init__(self, test, name, training, nodes=2, spares=0, tracer=(), least=None, nproc=2):
         self.test, self.folder, self.port = test, test.base / name, free_port()
         self.folder.mkdir()
         config = {"training": TRAINING | training | {"output": str(self.folder / "model")}, "model": MODEL, "logging": {"interval": 20},
                   "data": {"path": str(test.base / "text"), "tokenizer": "bytes"}}
         (self.folder / "run.yaml").write_text(json.dumps(config))
-        self.nodes, self.tracer = nodes, list(tracer)
+        self.nodes, self.tracer, self.nproc = f"{least or nodes}:{nodes}", list(tracer), nproc
         self.agents = [self.agent(k) for k in range(nodes)]
         for k in range(nodes, nodes + spares):  # the first ones to come make the world
             self.workers(k - 1)
@@ -61,8 +61,8 @@ class Job:
         log = open(self.folder / f"log-{k}", "ab")
         environment = {name: text for name, text in os.environ.items() if not name.startswith("MUSTER_")}
         process = subprocess.Popen(
-            [MUSTER, "run", f"--nnodes={self.nodes}", "--nproc-per-node=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}",
-             f"--local-addr=127.0.0.{k + 1}", "--max-restarts=100000", "--restart-backoff=0", "--", *self.tracer, TRAIN, self.folder / "run.yaml"],
+            [MUSTER, "run", f"--nnodes={self.nodes}", f"--nproc-per-node={self.nproc}", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{self.port}",
+             f"--local-addr=127.0.0.{k + 1}", "--max-restarts=100000", "--restart-backoff=0", "--last-call-timeout=1", "--regroup-interval=0.1", "--", *self.tracer, TRAIN, self.folder / "run.yaml"],
             stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment | {"MUSTER_HOSTNAME": f"node-{k}"})
         self.test.addCleanup(lambda: (process.kill(), process.wait()))
         log.close()
@@ -86,7 +86,7 @@ class Job:
 
         def found():
             pids = children(self.agents[k].pid)
-            return pids if len(pids) == 2 or self.over() else None
+            return pids if len(pids) == self.nproc or self.over() else None
 
         return wait_until(found, f"the workers of node {k}", LIMIT)
 
@@ -153,6 +153,39 @@ class Regroup(unittest.TestCase):
         model = job.finish()
         self.assertNotIn("restart 1", job.said())
         self.assertTrue(model == self.undisturbed(training), "the bits of the undisturbed run")
+
+    def go_on(self, job, ranks, stays, lost, change):
+        """After the change there are so many ranks, which go on where they were; those of node 0 keep their processes. A busy machine may
+        have a node lost and found in between, so that regroups are not counted."""
+        before, seen = job.step(), job.regroups()
+        change()
+
+        def done():
+            worlds = re.findall(r"over (\d+) ranks", job.said())
+            return (job.regroups() > seen and int(worlds[-1]) == ranks) or job.over()
+
+        wait_until(done, lambda: f"{ranks} ranks: {job.said()[-2000:]}", LIMIT)
+        after = int(re.findall(r"step (\d+) is the next", job.said())[-1])
+        self.assertGreater(after, max(1, before - 5 * lost), job.said()[-3000:])
+        job.await_step(after + 40)
+        self.assertEqual(children(job.agents[0].pid), stays)
+
+    def test_a_world_that_shrinks_and_grows(self):
+        """A node is lost, and none takes its place; then one joins, and leaves again. The job goes on until the test ends."""
+        rows = (("replicas", REPLICAS, 2), ("one", REPLICAS, 1), ("copies", COPIES, 2)) if KILLS else (("copies", COPIES, 1),)
+        for name, training, nproc in rows:
+            with self.subTest(name):
+                job = Job(self, name, training | {"steps": 1000000}, least=1, nproc=nproc)
+                lost = training.get("memory_copies", 0)
+                stays = job.workers(0)
+                job.await_step(60)
+                self.go_on(job, nproc, stays, lost, job.agents[1].kill)
+                self.go_on(job, 2 * nproc, stays, lost, lambda: job.agents.append(job.agent(2)))
+                self.assertEqual(len(job.workers(2)), nproc)
+                self.go_on(job, nproc, stays, lost, job.agents[2].terminate)
+                self.assertEqual(job.agents[2].wait(timeout=LIMIT), 143)
+                for agent in job.agents:
+                    agent.kill()
 
     @unittest.skipUnless(KILLS, "the long one")
     def test_nothing_is_left_of_a_shard(self):

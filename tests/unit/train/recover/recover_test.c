@@ -78,7 +78,7 @@ static int recover(struct rank *r, struct muster_error *err)
     char expected[32];
     int64_t moved = 0;
     buffer_printf(&mine, "step %lld", (long long)trainer_whole(r->trainer));
-    const int result = trainer_recover(r->trainer, r->copies, &mine, &theirs, &moved, err);
+    const int result = trainer_recover(r->trainer, r->copies, NULL, &mine, &theirs, &moved, err);
     if (result < 0)
         return -1;
     r->run->begins[r->rank][r->round - 1] = result ? trainer_whole(r->trainer) : -1;

@@ -1,0 +1,135 @@
+/* keep.c - see keep.h. */
+#include "runtime/train/recover/keep.h"
+
+#include <string.h>
+
+#include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/mem.h"
+#include "runtime/train/recover/image.h"
+#include "runtime/train/recover/recover.h"
+#include "runtime/train/trainer_state.h"
+
+bool trainer_divides(const struct trainer *trainer)
+{
+    const struct plan *plan = &trainer->plan;
+    bool plain = trainer->ops->host_memory && plan->options.compression.kind == COMPRESSION_NONE &&
+                 trainer->model->adapter_scale == 0;
+    for (int g = 0; g < plan->group_count; g++)
+        plain = plain && plan->groups[g].stored == STORED_PLAIN;
+    return plain;
+}
+
+/* ---- its copies ---- */
+
+void kept_steps(const struct recover_kept *kept, struct recover_rank *out)
+{
+    *out = (struct recover_rank){-1, {-1, -1}, {-1, -1}};
+    if (!kept)
+        return;
+    out->live = (double)kept->live.step;
+    for (int i = 0; i < RECOVER_GENERATIONS; i++) {
+        out->own[i] = (double)kept->own[i].step;
+        out->kept[i] = (double)kept->kept[i].step;
+    }
+}
+
+static const struct copy *find_copy_of(const struct copy copies[RECOVER_GENERATIONS], int64_t step)
+{
+    for (int i = 0; i < RECOVER_GENERATIONS; i++)
+        if (copies[i].step >= 0 && copies[i].step == step)
+            return &copies[i];
+    return NULL;
+}
+
+const struct copy *kept_own(const struct recover_kept *kept, int64_t step)
+{
+    return kept->live.step >= 0 && kept->live.step == step ? &kept->live : find_copy_of(kept->own, step);
+}
+
+const struct copy *kept_other(const struct recover_kept *kept, int64_t step)
+{
+    return find_copy_of(kept->kept, step);
+}
+
+/* ---- keeping it ---- */
+
+static void free_copy(struct copy *copy)
+{
+    mem_free(copy->image);
+    buffer_free(&copy->text);
+}
+
+void recover_kept_destroy(struct recover_kept *kept)
+{
+    if (!kept)
+        return;
+    free_copy(&kept->live);
+    for (int i = 0; i < RECOVER_GENERATIONS; i++) {
+        free_copy(&kept->own[i]);
+        free_copy(&kept->kept[i]);
+    }
+    mem_free(kept);
+}
+GUARD_DEFINE(kept, struct recover_kept *, recover_kept_destroy);
+
+static int keep_text(struct copy *copy, const struct buffer *text, const struct trainer_counts *counts)
+{
+    copy->counts = *counts;
+    return text->length ? buffer_append(&copy->text, text->data, text->length) : 0;
+}
+
+static int keep_live(const struct trainer *trainer, const struct buffer *text, struct recover_kept *kept)
+{
+    struct trainer_counts counts;
+    const int64_t step = trainer_whole(trainer);
+    if (step < 0)
+        return 0;
+    kept->live.image = mem_realloc(NULL, (size_t)kept->bytes, 1); /* not zeroed: it is filled */
+    trainer_get_counts(trainer, &counts);
+    if (!kept->live.image || keep_text(&kept->live, text, &counts) < 0)
+        return -1;
+    image_copy_out(trainer, kept->live.image);
+    kept->live.step = step;
+    return 0;
+}
+
+static int keep_copies(const struct copy *from, struct copy to[RECOVER_GENERATIONS], int64_t bytes)
+{
+    for (int i = 0; from && i < RECOVER_GENERATIONS; i++) {
+        if (from[i].step < 0)
+            continue;
+        to[i].image = mem_realloc(NULL, (size_t)bytes, 1);
+        if (!to[i].image || keep_text(&to[i], &from[i].text, &from[i].counts) < 0)
+            return -1;
+        memcpy(to[i].image, from[i].image, (size_t)bytes);
+        to[i].step = from[i].step;
+    }
+    return 0;
+}
+
+int recover_keep(const struct trainer *trainer, const struct recover_copies *copies,
+                 const struct buffer *mine, struct recover_kept **out, struct muster_error *err)
+{
+    struct recover_rank steps;
+    GUARD(guard_kept) struct recover_kept *kept = mem_calloc(1, sizeof *kept);
+    if (!kept)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to keep a state");
+    kept->options = trainer->plan.options;
+    kept->layout = trainer->plan.asked;
+    kept->bytes = image_bytes(&trainer->plan);
+    kept->shift = copies_shift(copies);
+    kept->live.step = -1;
+    for (int i = 0; i < RECOVER_GENERATIONS; i++)
+        kept->own[i].step = kept->kept[i].step = -1;
+    if (keep_live(trainer, mine, kept) < 0 || keep_copies(copies_own(copies), kept->own, kept->bytes) < 0 ||
+        keep_copies(copies_kept(copies), kept->kept, kept->bytes) < 0)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to keep a state of %lld bytes and its copies",
+                         (long long)kept->bytes);
+    kept_steps(kept, &steps);
+    bool has = steps.live >= 0;
+    for (int i = 0; i < RECOVER_GENERATIONS; i++)
+        has = has || steps.own[i] >= 0 || steps.kept[i] >= 0;
+    *out = has ? take_pointer(&kept) : NULL;
+    return has;
+}
