@@ -336,6 +336,7 @@ struct client *client_create(const struct client_options *options, struct instan
     client->send_at = client->last_received = client->woken = now;
     client->join_limit = instant_add(now, options->join_timeout_ns - options->join_used_ns);
     client->sequence = options->sequence;
+    client->numbers = options->numbers;
     if (options->past)
         take_past(client, options->past);
     return client;
@@ -349,6 +350,11 @@ bool client_had_world(const struct client *client)
 uint64_t client_sequence(const struct client *client)
 {
     return client->sequence;
+}
+
+uint64_t client_numbers(const struct client *client)
+{
+    return client->numbers;
 }
 
 void client_set_voted(struct client *client, bool voted)

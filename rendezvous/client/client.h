@@ -42,6 +42,7 @@ struct client_options {
     bool stops;                   /* past: its workers were asked to stop */
     uint64_t sequence;            /* of its last report */
     struct report_queue *reports; /* its reports that are not acknowledged yet; it outlives the client */
+    uint64_t numbers;             /* of its last JOIN or beat */
 };
 
 struct client;
@@ -78,6 +79,7 @@ void client_fill_known(const struct client *client, struct roster_join *join);
 bool client_had_world(const struct client *client);
 /* The number of the last report. */
 uint64_t client_sequence(const struct client *client);
+uint64_t client_numbers(const struct client *client);
 /* Whether others decide when the server is lost: then neither a lease nor its silence ends anything here. */
 void client_set_voted(struct client *client, bool voted);
 /* When client_turn is due. Long ago if events wait. */

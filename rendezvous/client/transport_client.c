@@ -402,6 +402,7 @@ static int open_parts(struct membership *m, struct muster_error *err)
         .stops = m->hooks && m->hooks->stops,
         .sequence = m->hooks ? m->hooks->sequence : 0,
         .reports = m->hooks ? m->hooks->reports : NULL,
+        .numbers = m->hooks ? m->hooks->numbers : 0,
     };
     c->hooks = m->hooks;
     int64_t delay = connection_first_delay_ns(m->options.max_nodes, options.join.incarnation.low);

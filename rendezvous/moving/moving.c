@@ -98,7 +98,7 @@ static int moving_next(struct membership *m, struct membership_event *event, str
         const int got = in ? in->operations->next(in, event, err) : 0;
         if (got < 0)
             return -1;
-        if (is_active(m) && (c->changed || c->left))
+        if (is_active(m) && c->changed)
             continue; /* an event of a server that is left is not given out */
         if (got && is_repeated(m, event))
             continue;

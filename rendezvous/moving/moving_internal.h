@@ -48,7 +48,8 @@ struct transport {
     char endpoint[RECORD_ADDRESS];
     uint16_t endpoint_port;
     struct transport_hooks hooks;
-    uint64_t sequence;           /* of the agent's last report */
+    uint64_t sequence;           /* the agent's last report has it */
+    uint64_t numbers;            /* its last JOIN or beat has this number */
     struct report_queue reports; /* that no server has */
     uint64_t notes_base;         /* grows with each client */
     struct moving_peers peers;
@@ -62,7 +63,7 @@ struct transport {
     struct roster_join past;
     bool stops; /* its workers were asked to stop */
     /* changes of the rules that are not carried out yet */
-    bool changed, chosen, left;
+    bool changed, chosen;
     enum takeover_reason reason; /* of the first of these changes */
     char why[64];                /* the reason of the last change; "": there was none */
     /* the floor: no vote about an earlier round of this epoch counts */

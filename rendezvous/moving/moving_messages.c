@@ -184,6 +184,16 @@ static void on_server_vote(struct transport *c, struct wire_message *message, st
     moving_take_vote(c, &message->vote, c->server_address[c->at], now);
 }
 
+/* At once: a message of the next server may be waiting. */
+static void on_handover(struct transport *c, struct instant now)
+{
+    struct takeover_actions actions;
+    if (!moving_is_voted(c) || !c->met)
+        return;
+    takeover_gone(&c->rules, TAKEOVER_LEFT, now, &actions);
+    moving_act(c, &actions);
+}
+
 bool moving_on_message(void *context, struct wire_message *message)
 {
     struct transport *c = context;
@@ -199,8 +209,8 @@ bool moving_on_message(void *context, struct wire_message *message)
         on_server_vote(c, message, now);
         return false;
     case WIRE_HANDOVER:
-        c->left = moving_is_voted(c) && c->met;
-        return true;
+        on_handover(c, now);
+        return true; /* the client notes it, too */
     case WIRE_EVENT:
         if (message->event.kind == MEMBERSHIP_EVENT_WORLD)
             return on_world(c, message, now);

@@ -151,6 +151,7 @@ static void leave_member(struct transport *c)
     const struct client *client = transport_client_protocol(&c->member);
     client_fill_known(client, &c->past);
     c->sequence = client_sequence(client);
+    c->numbers = client_numbers(client);
     c->member.operations->close(&c->member, 0);
     c->member.transport = NULL;
     c->met = false;
@@ -168,6 +169,7 @@ static int moving_join(struct transport *c, const char *address, uint16_t port, 
                                         .past = c->past.epoch ? &c->past : NULL,
                                         .stops = c->stops,
                                         .sequence = c->sequence,
+                                        .numbers = c->numbers,
                                         .reports = &c->reports};
     c->at = !c->at;
     (void)snprintf(c->server_address[c->at], sizeof c->server_address[c->at], "%s", address);
@@ -362,12 +364,6 @@ static int change_role(struct transport *c, struct instant now, struct muster_er
 
 int moving_change(struct transport *c, struct instant now, struct muster_error *err)
 {
-    struct takeover_actions actions;
-    if (c->left) {
-        c->left = false;
-        takeover_gone(&c->rules, TAKEOVER_LEFT, now, &actions);
-        moving_act(c, &actions);
-    }
     if (c->chosen) {
         c->chosen = false;
         c->lost_since = INSTANT_NEVER;

@@ -56,6 +56,7 @@ static void rejoin(struct roster_work *w, struct roster_member *member)
     int slot = roster_slot_of(w->roster, member);
     const struct roster_join *join = w->event->join;
     member->session = w->event->session;
+    member->number = w->event->number;
     note_received(w, member);
     if (member->state == MEMBER_JOINED && join->held.epoch) {
         /* It was lost and came back, and a world that was on its way to it has reached it after all. */
@@ -86,6 +87,7 @@ static void fill_slot(struct roster_work *w, struct roster_member *member)
     if (another && strcmp(member->name, join->agent_name) == 0)
         member->superseded[member->superseded_count++ % ROSTER_SUPERSEDED_KEPT] = member->incarnation;
     member->session = w->event->session;
+    member->number = w->event->number;
     member->incarnation = join->incarnation;
     member->local_world_size = join->local_world_size;
     member->store_port = join->store_port;
@@ -451,6 +453,14 @@ static bool holds_slot(const struct roster *roster, const struct roster_event *e
            roster->members[event->member].session == event->session;
 }
 
+/* A JOIN that another one of its agent has overtaken: it came by a connection that was closed. Its sender may
+ * have got workers since, may be lost, or may have left. */
+static bool is_overtaken(const struct roster *roster, const struct roster_event *event)
+{
+    const int slot = roster_slots_find(roster, event->join->incarnation, false);
+    return slot >= 0 && event->number && event->number < roster->members[slot].number;
+}
+
 /* What roster_internal.h says of a roster at all times, as far as it costs nothing to look. */
 static void roster_check(const struct roster *roster)
 {
@@ -483,6 +493,8 @@ int roster_step(struct roster *roster, const struct roster_event *event, struct 
         return error_set(err, MUSTER_E_INVALID, "%s without a session", roster_event_name(event->kind));
     if (event->kind == ROSTER_JOIN && !event->join)
         return error_set(err, MUSTER_E_INVALID, "JOIN without an identity");
+    if (event->kind == ROSTER_JOIN && is_overtaken(roster, event))
+        return 0;
     if (event->kind == ROSTER_EVICT && !event->evict)
         return error_set(err, MUSTER_E_INVALID, "EVICT without a node");
     if (event->kind != ROSTER_JOIN && !own) {

@@ -226,7 +226,9 @@ struct roster_event {
     uint64_t session;               /* all but TICK and CHOSEN; not 0 */
     int member;                     /* the slot that ACCEPT gave to the session; all but JOIN, TICK, CHOSEN */
     const struct roster_join *join; /* JOIN */
-    struct {                        /* REPORT */
+    uint64_t number; /* JOIN: grows with each of an incarnation's; an older one than the newest, of a
+                        connection that was closed, is dropped. 0: unknown */
+    struct {         /* REPORT */
         struct world_id id;
         enum membership_report_kind kind;
         uint64_t sequence; /* counts an incarnation's reports from 1; a repeated one is dropped */

@@ -24,6 +24,7 @@ struct roster_member {
     struct world_id held; /* the world of its workers, or of a STOPPED still due; 0,0: none */
     uint64_t session;
     uint64_t sequence; /* number of the last report received */
+    uint64_t number;   /* of its newest JOIN; kept when it has gone */
     uint64_t arrival;  /* order of joining */
     struct agent_incarnation incarnation;
     struct agent_incarnation superseded[ROSTER_SUPERSEDED_KEPT]; /* a ring */

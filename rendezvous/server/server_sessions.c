@@ -171,6 +171,7 @@ static bool to_event(struct transport *c, struct roster_event *event)
     case WIRE_JOIN:
         event->kind = ROSTER_JOIN;
         event->join = &message->join;
+        event->number = message->number;
         return true;
     case WIRE_LEAVE:
         event->kind = ROSTER_LEAVE;

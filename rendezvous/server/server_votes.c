@@ -111,7 +111,7 @@ void server_keep_proposal(struct transport *c, bool revises)
 {
     pthread_mutex_lock(&c->lock);
     roster_fill_record(c->roster, &c->proposal);
-    c->proposed = true;
+    c->proposed = !c->deaf; /* the office may have ended before this thread knows it */
     c->revises = revises;
     pthread_mutex_unlock(&c->lock);
     server_signal_fd(c->ready_fd);

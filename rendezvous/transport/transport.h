@@ -22,6 +22,7 @@ struct transport_hooks {
     const struct roster_join *past;   /* the agent's past; read when the client is opened */
     bool stops;                       /* its workers were asked to stop; the same */
     uint64_t sequence;                /* of the agent's last report; the same */
+    uint64_t numbers;                 /* of its last JOIN or beat; the same */
     struct report_queue *reports;     /* the agent's reports that no server has; it outlives the client */
 };
 

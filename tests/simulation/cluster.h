@@ -61,9 +61,12 @@ struct cluster_options {
     int duplicate_percent; /* messages but JOIN that arrive once more, up to 2 s late and out of order */
     int drop_percent;      /* messages that are lost on a connection that lives */
     int loss_percent;      /* packets that are lost: TCP sends them again, and later ones wait */
-    int64_t start_ns;      /* WORLD -> workers run : 100 ms */
-    int64_t stop_ns;       /* TERM -> workers gone : 100 ms */
-    int64_t grace_ns;      /* TERM -> KILL : 30 s */
+    /* Not of an agent that has ended: the server cannot tell its first JOIN from that of its successor. */
+    int stale_percent; /* messages to the server, on a connection that ends or is cut, that arrive all the
+                          same, up to 6 s late: the next connection may be in use then */
+    int64_t start_ns;  /* WORLD -> workers run : 100 ms */
+    int64_t stop_ns;   /* TERM -> workers gone : 100 ms */
+    int64_t grace_ns;  /* TERM -> KILL : 30 s */
     int local_world_size[CLUSTER_NODE_LIMIT]; /* : 1 */
     int role[CLUSTER_NODE_LIMIT];             /* 0..CLUSTER_ROLES-1 */
     bool listens[CLUSTER_NODE_LIMIT]; /* its workers are told of a planned stop, and save before they end */

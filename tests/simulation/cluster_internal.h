@@ -124,6 +124,7 @@ struct happening {
     int phase;             /* the step's: 1 + the job's state that it waits for, -1: has waited; 0: none */
     uint64_t session;      /* BROKEN, ARRIVE */
     struct instant sent;   /* ARRIVE */
+    bool stale;            /* ARRIVE: of a connection that was closed */
     struct letter *letter; /* owned */
 };
 

@@ -121,12 +121,38 @@ static int64_t sent_again_ns(struct cluster *cluster, uint64_t luck)
     return late_ns;
 }
 
+/* The kernel goes on sending what a connection that was closed, or is cut, has left. */
+static void send_later(struct cluster *cluster, const struct happening *happening,
+                       const struct wire_message *message)
+{
+    const uint64_t luck = cluster_luck(cluster, (uint64_t)happening->session, message->number, message->kind);
+    struct happening late = *happening;
+    if ((int)(luck % 100) >= cluster->options.stale_percent)
+        return;
+    late.connection = 0;
+    late.stale = true;
+    late.at = instant_add(cluster->now, (int64_t)((luck >> 8) % 6000) * NS_PER_MS);
+    late.letter = write_letter(cluster, message);
+    cluster_schedule(cluster, &late);
+}
+
 static void put_on_wire(struct cluster *cluster, int i, enum direction direction,
                         const struct wire_message *message)
 {
     const struct cluster_options *options = &cluster->options;
     struct node *node = &cluster->nodes[i];
     uint64_t luck = cluster_luck(cluster, (uint64_t)i, direction, ++node->sent[direction]);
+    struct happening arrival = {.at = cluster->now,
+                                .kind = HAPPEN_ARRIVE,
+                                .node = i,
+                                .life = node->life,
+                                .connection = node->connection,
+                                .server_life = cluster->server_lives,
+                                .session = node->session,
+                                .sent = cluster->now,
+                                .direction = direction};
+    if (node->cut[direction] && direction == TO_SERVER)
+        send_later(cluster, &arrival, message);
     if (node->cut[direction])
         return;                                /* it believes that it was sent */
     bool harmed = !is_at_endpoint(cluster, i); /* inside a machine nothing is lost */
@@ -145,16 +171,8 @@ static void put_on_wire(struct cluster *cluster, int i, enum direction direction
     if (at.ns < node->last_arrival[direction].ns)
         at = node->last_arrival[direction];
     node->last_arrival[direction] = at;
-    struct happening arrival = {.at = at,
-                                .kind = HAPPEN_ARRIVE,
-                                .node = i,
-                                .life = node->life,
-                                .connection = node->connection,
-                                .server_life = cluster->server_lives,
-                                .session = node->session,
-                                .sent = cluster->now,
-                                .direction = direction,
-                                .letter = write_letter(cluster, message)};
+    arrival.at = at;
+    arrival.letter = write_letter(cluster, message);
     cluster_schedule(cluster, &arrival);
     /* A JOIN is left out: a JOIN after its agent's LEAVE is a new agent to the roster, and on a
      * connection nothing can come after a LEAVE. A WORLD comes again only where its agent has
@@ -192,7 +210,11 @@ void cluster_arrive(struct cluster *cluster, const struct happening *happening)
 {
     struct node *node = &cluster->nodes[happening->node];
     bool in_flight = happening->connection != 0;
-    if (in_flight && (happening->connection != node->connection || node->cut[happening->direction]))
+    if (in_flight && happening->connection != node->connection && happening->direction == TO_SERVER)
+        send_later(cluster, happening, read_letter(cluster, happening->letter));
+    const bool cut = (in_flight || happening->stale) && node->cut[happening->direction];
+    const bool ended = happening->stale && happening->life != node->life; /* the agent: cluster.h */
+    if (cut || ended || (in_flight && happening->connection != node->connection))
         return;
     if (happening->direction == TO_SERVER) {
         if (cluster_server(cluster) && happening->server_life == cluster->server_lives)

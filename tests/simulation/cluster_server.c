@@ -158,6 +158,7 @@ void cluster_server_receives(struct cluster *cluster, uint64_t number, const str
     case WIRE_JOIN:
         event.kind = ROSTER_JOIN;
         event.join = &message->join;
+        event.number = message->number;
         break;
     case WIRE_LEAVE:
         event.kind = ROSTER_LEAVE;
@@ -181,6 +182,11 @@ void cluster_server_receives(struct cluster *cluster, uint64_t number, const str
     }
     bool answer = take(cluster, cluster->endpoint, &event) == 0 && event.kind == ROSTER_BEAT;
     int i = node_of_session(cluster, number);
+    if (event.kind == ROSTER_JOIN && i < 0) /* no answer can be sent there */
+        cluster_schedule(cluster, &(struct happening){.at = cluster->now,
+                                                      .kind = HAPPEN_BROKEN,
+                                                      .node = cluster->sessions[number].node,
+                                                      .session = number});
     if (answer && i >= 0) {
         static struct wire_message beat = {.kind = WIRE_BEAT};
         beat.number = message->number;

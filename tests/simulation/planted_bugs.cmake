@@ -215,3 +215,7 @@ place(rendezvous/roster/roster_join.c [=[bool same_job =
 bug(COMPLETED_TWICE "what completes the report of a failure counts as another failure")
 place(rendezvous/roster/roster_job.c [=[i < roster->seen_count && failure->completes;]=]
   [=[i < roster->seen_count && failure->completes && !PLANTED(COMPLETED_TWICE);]=])
+
+bug(STALE_JOIN "a JOIN of a connection that was closed is believed")
+place(rendezvous/roster/roster.c [=[return slot >= 0 && event->number && event->number < roster->members[slot].number;]=]
+  [=[return slot >= 0 && event->number && event->number < roster->members[slot].number && !PLANTED(STALE_JOIN);]=])

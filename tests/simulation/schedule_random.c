@@ -179,4 +179,5 @@ void schedule_random(uint64_t seed, struct schedule *out)
         make_static(&maker);
     else
         make_elastic(&maker);
+    out->options.stale_percent = seed % 5 < 2 ? 60 : 0;
 }

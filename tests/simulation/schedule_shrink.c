@@ -112,6 +112,7 @@ static bool plainer_settings(struct shrinker *s)
     PLAINER(o->duplicate_percent = 0);
     PLAINER(o->drop_percent = 0);
     PLAINER(o->loss_percent = 0);
+    PLAINER(o->stale_percent = 0);
     PLAINER(o->delay_min_ns = o->delay_max_ns = NS_PER_MS);
     PLAINER(o->backoff_ns = 0);
     PLAINER(o->max_restarts = 0);

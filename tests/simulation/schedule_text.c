@@ -43,6 +43,7 @@ const char *step_unit(enum step_kind kind)
     X("duplicate-percent", options.duplicate_percent, 1)                                                     \
     X("drop-percent", options.drop_percent, 1)                                                               \
     X("loss-percent", options.loss_percent, 1)                                                               \
+    X("stale-percent", options.stale_percent, 1)                                                             \
     X("start-ms", options.start_ns, NS_PER_MS)                                                               \
     X("stop-ms", options.stop_ns, NS_PER_MS)                                                                 \
     X("grace-ms", options.grace_ns, NS_PER_MS)                                                               \

@@ -37,6 +37,50 @@ static void ranks_are_contiguous_by_node_rank(void **state)
     assert_string_equal(line.data, "STARTING round 0 restarts 0/1: 0=ASSIGNED 1=ASSIGNED 2=ASSIGNED");
 }
 
+static void join_number(struct fixture *f, uint64_t session, uint64_t number, const struct roster_join *who)
+{
+    const struct roster_event event = {
+        .kind = ROSTER_JOIN, .session = session, .join = who, .number = number};
+    assert_int_equal(step(f, &event), 0);
+}
+
+/* It comes by a connection that was closed, and says nothing of its sender's present workers. */
+static void a_join_that_was_overtaken_is_dropped(void **state)
+{
+    struct fixture *f = *state;
+    struct roster_join who = join_of(2);
+    all_run(f);
+    who.held = (struct world_id){42, 0};
+    join_number(f, 9, 7, &who); /* the newest connection */
+    who.held = (struct world_id){0};
+    join_number(f, 8, 6, &who);
+    assert_int_equal(f->actions.count, 0);
+    assert_int_equal(step(f, &(struct roster_event){.kind = ROSTER_DISCONNECT, .session = 8, .member = 2}),
+                     0);
+    f->now = instant_add(f->now, NS_PER_S);
+    for (int rank = 0; rank < NODES; rank++)
+        step(f, &(struct roster_event){
+                    .kind = ROSTER_BEAT, .session = rank == 2 ? 9 : (uint64_t)rank + 1, .member = rank});
+    assert_int_equal(f->actions.count, 0); /* AGAIN would be one */
+    assert_int_equal(step(f, &(struct roster_event){.kind = ROSTER_TICK}), 0);
+    assert_int_equal(roster_state(f->roster), JOB_RUNNING);
+
+    /* the same when its sender has been lost: its workers may live */
+    for (int seconds = 0; seconds < 6; seconds++) {
+        f->now = instant_add(f->now, NS_PER_S);
+        for (int rank = 0; rank < 2; rank++)
+            step(f,
+                 &(struct roster_event){.kind = ROSTER_BEAT, .session = (uint64_t)rank + 1, .member = rank});
+        step(f, &(struct roster_event){.kind = ROSTER_TICK});
+    }
+    assert_int_equal(roster_state(f->roster), JOB_STOPPING);
+    join_number(f, 8, 6, &who);
+    assert_int_equal(f->actions.count, 0);
+    who.held = (struct world_id){42, 0};
+    join_number(f, 10, 8, &who);
+    assert_int_equal(f->actions.items[0].kind, ROSTER_ACCEPT);
+}
+
 static void a_rejected_agent_is_reported_until_it_joins(void **state)
 {
     struct fixture *f = *state;
@@ -454,6 +498,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_WORLD(ranks_are_contiguous_by_node_rank),
+        WITH_WORLD(a_join_that_was_overtaken_is_dropped),
         WITH_WORLD(a_rejected_agent_is_reported_until_it_joins),
         WITH_WORLD(what_does_not_fit_is_rejected_by_name),
         WITH_WORLD(an_old_incarnation_cannot_come_back),
