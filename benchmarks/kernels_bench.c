@@ -310,7 +310,7 @@ static struct bench bench_new(const struct kernels *k, struct shape s)
     struct bench b = {.k = k, .s = s, .N = s.B * s.T};
     size_t widest = (size_t)(s.V > 4 * s.C ? s.V : 4 * s.C), N = (size_t)b.N;
     const struct attention attention = packed_attention(s), grouped = grouped_attention(s);
-    size_t work = k->attention_work(&attention), grouped_work = k->attention_work(&grouped),
+    size_t work = k->attention_work(&attention, 1), grouped_work = k->attention_work(&grouped, 1),
            norm_work = k->layernorm_backward_work(b.N, s.C);
     b.parameters = (int64_t)s.V * s.C + (int64_t)s.T * s.C + (int64_t)s.layers * 12 * s.C * s.C;
     b.slice = b.parameters < (16 << 20) ? b.parameters : 16 << 20;

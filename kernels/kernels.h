@@ -259,7 +259,7 @@ struct kernels {
     const struct kernels_compress *compress; /* NULL: gradients are in the host's memory */
 };
 
-enum { KERNELS_ABI = 17 };
+enum { KERNELS_ABI = 18 };
 
 /* How far apart the rows of a matrix are best that has `width` columns and whose distance is free; width
  * where an int does not hold the multiple. */

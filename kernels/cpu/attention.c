@@ -42,10 +42,10 @@ static size_t attention_part_floats(const struct attention *a)
     return (size_t)2 * (size_t)a->T * (size_t)a->head_size;
 }
 
-size_t CPU(attention_work)(const struct attention *a)
+size_t CPU(attention_work)(const struct attention *a, int backward)
 {
     size_t floats = attention_slots(a) * attention_slot_floats(a);
-    if (attention_has_parts(a))
+    if (backward && attention_has_parts(a))
         floats += (size_t)a->B * (size_t)(a->heads - a->kv_heads) * attention_part_floats(a);
     return floats * sizeof(float);
 }

@@ -21,6 +21,13 @@ int cuda_bias_add(void *out, const void *bias, enum dtype values, int N, int OC,
 int cuda_bias_gradient(void *dbias, const void *dout, enum dtype values, int N, int OC, int row, int beta,
                        void *work, size_t work_bytes, void *stream, struct muster_error *err);
 
+/* As cuda_activation_backward in place, on rows, and cuda_bias_gradient of what it stores, with the bits of
+ * the two: din (N,C) *= f'(pre (N,C)), dbias (C) = beta*dbias + column sums of din. din is read and written
+ * once. */
+int cuda_activation_bias_gradient(void *din, void *dbias, const void *pre, enum dtype values, int kind, int N,
+                                  int C, int beta, void *work, size_t work_bytes, void *stream,
+                                  struct muster_error *err);
+
 #ifdef __cplusplus
 }
 #endif

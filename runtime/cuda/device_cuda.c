@@ -208,7 +208,8 @@ static int cuda_attention(struct device *device, struct muster_error *err)
     const struct cudaDeviceProp *p = &device->properties;
     if (cuda_device_use(device, err))
         return -1;
-    device->attention = cudnn_attention_open(NULL, 10 * p->major + p->minor, device->values, err);
+    device->attention =
+        cudnn_attention_open(NULL, 10 * p->major + p->minor, (int64_t)p->totalGlobalMem, device->values, err);
     if (!device->attention)
         return -1;
     kernels_cuda_with(&device->with_attention, device->values, device->attention);
@@ -224,11 +225,7 @@ static int cuda_attention_text(struct device *device, char *text, size_t size, s
             err, MUSTER_E_UNSUPPORTED,
             "training.attention: cudnn: %s takes no attention of this model: %s; use own", report.library,
             report.refused ? report.why.text : "it has none, or has sequences with lengths alone");
-    if (report.refused)
-        (void)snprintf(text, size, "%s, and muster's kernels for %d of %d shapes: %s", report.library,
-                       report.refused, report.taken + report.refused, report.why.text);
-    else
-        (void)snprintf(text, size, "%s", report.library);
+    cudnn_attention_text(&report, text, size);
     return 0;
 }
 

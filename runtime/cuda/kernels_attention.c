@@ -32,11 +32,12 @@
 CHOSEN(bf16)
 CHOSEN(f16)
 
-size_t chosen_attention_work(const struct attention *a)
+/* The larger of both: a call whose gradients are added has ours. */
+size_t chosen_attention_work(const struct attention *a, int backward)
 {
-    const size_t ours = cuda_attention_work(a);
+    const size_t ours = cuda_attention_work(a, backward);
     size_t library = 0;
-    return a->by && cudnn_attention_takes(a, &library, NULL) && library > ours ? library : ours;
+    return a->by && cudnn_attention_takes(a, backward, &library, NULL) && library > ours ? library : ours;
 }
 
 /* ---- described GPUs ---- */
@@ -55,7 +56,8 @@ static const struct kernels *table_of(const struct cuda_description *device, enu
         place++;
     if (place->device)
         return &place->table;
-    struct attention_by *by = cudnn_attention_open(device, device->capability, values, err);
+    struct attention_by *by =
+        cudnn_attention_open(device, device->capability, device->memory_bytes, values, err);
     if (!by)
         return NULL;
     kernels_cuda_with(&place->table, values, by);

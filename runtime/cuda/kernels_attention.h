@@ -8,6 +8,6 @@
 
 extern __typeof__(cuda_attention_forward_bf16) chosen_attention_forward_bf16, chosen_attention_forward_f16;
 extern __typeof__(cuda_attention_backward_bf16) chosen_attention_backward_bf16, chosen_attention_backward_f16;
-size_t chosen_attention_work(const struct attention *a); /* the larger of both */
+size_t chosen_attention_work(const struct attention *a, int backward);
 
 #endif

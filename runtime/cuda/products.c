@@ -270,17 +270,23 @@ static int linear_activation_forward(enum dtype values, void *out, void *pre, co
                : 0;
 }
 
-static int linear_backward_activation(enum dtype values, void *din, const void *dout, const void *weight,
-                                      const void *pre, int kind, int N, int C, int OC,
-                                      const struct cuda_stream_handle *handle, struct muster_error *err)
+/* Sums of a bias go through the workspace: after the product, whose workspace is free again then. */
+static int linear_backward_activation(enum dtype values, void *din, void *dbias, const void *dout,
+                                      const void *weight, const void *pre, int kind, int N, int C, int OC,
+                                      int beta, const struct cuda_stream_handle *handle,
+                                      struct muster_error *err)
 {
-    return linear_backward_input(values, din, dout, weight, N, C, OC, OC, 0, handle, err) ||
-                   activation_backward(values, din, pre, din, kind, (int64_t)N * C, handle->stream, err)
-               ? -1
-               : 0;
+    const int64_t n = (int64_t)N * C;
+    if (linear_backward_input(values, din, dout, weight, N, C, OC, OC, 0, handle, err))
+        return -1;
+    if (!dbias)
+        return activation_backward(values, din, pre, din, kind, n, handle->stream, err);
+    void *work = cuda_products_scratch(handle, "linear_backward_activation", err);
+    return work ? cuda_activation_bias_gradient(din, dbias, pre, values, kind, N, C, beta, work,
+                                                (size_t)CUDA_PRODUCTS_WORKSPACE, handle->stream, err)
+                : -1;
 }
 
-/* The sums go through the workspace: after the product, whose workspace is free again then. */
 static int bias_gradient(enum dtype values, void *dbias, const void *dout, int N, int OC, int row, int beta,
                          const struct cuda_stream_handle *handle, struct muster_error *err)
 {

@@ -14,7 +14,7 @@
 #include "runtime/device/device.h"
 
 /* MUSTER_CUDA_ABI is raised with KERNELS_ABI too, which is looked at nowhere else. */
-enum { MUSTER_CUDA_ABI = 8, MUSTER_CUDA_PLACE = 32 };
+enum { MUSTER_CUDA_ABI = 9, MUSTER_CUDA_PLACE = 32 };
 #define MUSTER_CUDA_FILE "libmuster_cuda.so"
 
 struct comm_ops;

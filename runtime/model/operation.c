@@ -28,8 +28,8 @@ static void linear_backward(const struct operation_call *c)
         k->linear_backward_weight(NULL, c->dweight[1], c->dout, c->in[0], N, C, OC, OC, c->weight_add[1],
                                   c->context->stream);
     if (c->din[0] && c->before)
-        k->linear_backward_activation(c->din[0], c->dout, c->weight[0], c->before, c->before_kind, N, C, OC,
-                                      c->context->stream);
+        k->linear_backward_activation(c->din[0], c->before_bias, c->dout, c->weight[0], c->before,
+                                      c->before_kind, N, C, OC, c->before_bias_add, c->context->stream);
     else if (c->din[0])
         k->linear_backward_input(c->din[0], c->dout, c->weight[0], N, C, OC, OC, c->add[0],
                                  c->context->stream);
@@ -214,8 +214,7 @@ static void attention_backward(const struct operation_call *c)
 static size_t attention_work(const struct operation_call *c, bool backward)
 {
     const struct attention a = attention_shape(c);
-    (void)backward;
-    return c->context->kernels->attention_work(&a);
+    return c->context->kernels->attention_work(&a, backward);
 }
 
 /* Scores and their product with v, of all pairs of positions. */

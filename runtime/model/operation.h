@@ -64,9 +64,12 @@ struct operation_call {
     /* Used by a norm's forward. in[0] is to be formed too, as their sum. NULL: it is there. */
     const void *addend[2];
     /* Used by a product's backward. in[0] is the result of an activation of that kind; before is the
-     * activation's input, and din[0] gets the gradient of before. NULL: din[0] gets the gradient of in[0]. */
+     * activation's input, and din[0] gets the gradient of before. NULL: din[0] gets the gradient of in[0].
+     * before_bias: the gradient of a bias in before, which is formed too, or added to; NULL: none. */
     const void *before;
     int before_kind;
+    void *before_bias;
+    int before_bias_add;
 };
 
 /* The array of settings->documents, (B,T); NULL: none. */

@@ -355,10 +355,11 @@ static void add_gradients(const struct program *p, const struct program_offsets 
 }
 
 /* Runs the backward of a product whose input is an activation's result that no other step reads. The call
- * goes on to the gradient of the activation's input, which takes the place of the result's gradient. */
+ * goes on to the gradient of the activation's input, which takes the place of the result's gradient; and,
+ * where that input is a product's result alone, to the gradient of that product's bias. */
 static bool backward_pair(const struct program *p, const struct program_offsets *values,
                           const struct program_offsets *gradients, int s, const struct layer_context *x,
-                          struct operation_call *c)
+                          unsigned parts, struct operation_call *c)
 {
     const struct program_step *linear = &p->steps[s], *activation = linear - 1;
     if (!x->kernels->linear_backward_activation || s < 1 || linear->op != &operation_linear ||
@@ -370,6 +371,13 @@ static bool backward_pair(const struct program *p, const struct program_offsets 
         return false;
     c->before = value_address(p, &p->train, values, x, before);
     c->before_kind = activation->settings.kind;
+    const struct program_step *biased = activation - 1;
+    if (s < 2 || biased->op != &operation_linear || biased->out != before)
+        return true;
+    struct operation_call earlier = {0};
+    add_gradients(p, gradients, biased, x, parts, 0, &earlier);
+    c->before_bias = earlier.dweight[1];
+    c->before_bias_add = earlier.weight_add[1];
     return true;
 }
 
@@ -380,6 +388,7 @@ static void program_backward(const void *config, const struct layer_context *x, 
     struct program_offsets values, gradients;
     program_offsets(p, &p->train, x->shape, x->kernels, &values);
     program_offsets(p, &p->backward, x->shape, x->kernels, &gradients);
+    bool has_bias = false; /* the gradient of the step's bias is formed already */
     for (int s = p->step_count - 1; s >= 0; s--) {
         const struct program_step *step = &p->steps[s];
         if (!step->op->loss && !(wants & program_bit(step->out)))
@@ -389,8 +398,10 @@ static void program_backward(const void *config, const struct layer_context *x, 
         if (step->out >= 0)
             c.dout = gradient_address(p, &gradients, x, step->out);
         add_gradients(p, &gradients, step, x, parts, wants, &c);
-        const bool pair = backward_pair(p, &values, &gradients, s, x, &c);
+        c.dweight[1] = has_bias ? NULL : c.dweight[1];
+        const bool pair = backward_pair(p, &values, &gradients, s, x, parts, &c);
         step->op->backward(&c);
+        has_bias = c.before_bias;
         s -= pair;
     }
 }

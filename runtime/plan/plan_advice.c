@@ -17,6 +17,7 @@ enum { CHANGES_MAX = 24, TRIES_MAX = CHANGES_MAX * CHANGES_MAX, ADVICES = 3, TEX
 struct change {
     enum {
         CHANGE_STRATEGY,
+        CHANGE_ATTENTION, /* from a library's to the table's own, which needs less workspace */
         CHANGE_OPTIMIZER, /* moments and averages in the host's memory */
         CHANGE_RECOMPUTE,
         CHANGE_MICRO_BATCH,
@@ -123,6 +124,8 @@ static int list_changes(const struct model *model, const struct plan *plan, enum
     int count = 0;
     list_strategies(o, changes, &count);
     list_optimizer(o, memory, changes, &count);
+    if (o->kernels && o->kernels->attention_by)
+        (void)add_change(changes, &count, (struct change){CHANGE_ATTENTION, 0, 0, "training.attention: own"});
     list_recomputations(o, changes, &count);
     list_embedding(model, plan, changes, &count);
     for (int batch = o->shape.B - 1; batch >= 1; batch--) {
@@ -149,9 +152,15 @@ static int list_changes(const struct model *model, const struct plan *plan, enum
     return count;
 }
 
-static void apply(const struct change *change, struct plan_options *o)
+/* own: room for a table. */
+static void apply(const struct change *change, struct plan_options *o, struct kernels *own)
 {
     switch (change->kind) {
+    case CHANGE_ATTENTION:
+        *own = *o->kernels;
+        own->attention_by = NULL;
+        o->kernels = own;
+        break;
     case CHANGE_STRATEGY:
         o->strategy = (enum strategy)change->value;
         o->mesh.side[SIDE_SHARD] *= o->mesh.side[SIDE_REPLICATE]; /* no strategy in this list has replicas */
@@ -192,9 +201,10 @@ static bool try_changes(const struct model *model, const struct plan *plan, stru
     struct plan_options options = plan->options;
     struct plan changed;
     struct plan_cost cost;
-    apply(advice->first, &options);
+    struct kernels own;
+    apply(advice->first, &options, &own);
     if (advice->second)
-        apply(advice->second, &options);
+        apply(advice->second, &options, &own);
     if (plan_build(model, &options, &changed, NULL) < 0)
         return false;
     const int64_t host = plan_bytes_of(&changed, PLAN_MEMORY_HOST);
@@ -253,6 +263,11 @@ static int find_advice(const struct model *model, const struct plan *plan, const
     return fitting;
 }
 
+static bool has_kind(const struct advice *a, int kind)
+{
+    return (int)a->first->kind == kind || (a->second && (int)a->second->kind == kind);
+}
+
 static void write_advice(const struct model *model, const struct plan *plan, const struct advice *found,
                          int fitting, struct buffer *out)
 {
@@ -270,10 +285,12 @@ static void write_advice(const struct model *model, const struct plan *plan, con
                                             : " or",
                             a->first->text, a->second ? " and " : "", a->second ? a->second->text : "");
         const double slower = step_s > 0 ? 100 * (a->step_s / step_s - 1) : 0;
-        const bool chunks = a->first->kind == CHANGE_CHUNK || (a->second && a->second->kind == CHANGE_CHUNK);
+        const bool chunks = has_kind(a, CHANGE_CHUNK);
         if (a->to_host > 0)
             (void)buffer_printf(out, " (the optimizer reads and writes %s of the host's memory in each step)",
                                 text_format_bytes(moved, sizeof moved, a->to_host));
+        else if (has_kind(a, CHANGE_ATTENTION)) /* as little as which library computes it */
+            (void)buffer_text(out, " (attention by muster's kernels)");
         else if (chunks) /* the prediction does not see how large a product is */
             (void)buffer_text(out, " (its smaller products cost some time)");
         else if (step_s > 0 && fabs(slower) < 0.5)

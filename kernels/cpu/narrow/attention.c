@@ -85,10 +85,10 @@ static size_t part_floats(const struct attention *a)
     return (size_t)2 * (size_t)a->T * (size_t)padded_size(a);
 }
 
-size_t CPU(attention_work)(const struct attention *a)
+size_t CPU(attention_work)(const struct attention *a, int backward)
 {
     size_t floats = attention_slots(a) * slot_cut(a, NULL, NULL);
-    if (has_parts(a))
+    if (backward && has_parts(a))
         floats += (size_t)a->B * (size_t)a->heads * part_floats(a);
     return floats * sizeof(float);
 }

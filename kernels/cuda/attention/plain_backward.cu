@@ -151,9 +151,9 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-extern "C" size_t cuda_attention_work(const struct attention *a)
+extern "C" size_t cuda_attention_work(const struct attention *a, int backward)
 {
-    return cuda_attention_work_bytes(a->B, a->heads, a->T);
+    return backward ? cuda_attention_work_bytes(a->B, a->heads, a->T) : 0;
 }
 
 template <typename V>

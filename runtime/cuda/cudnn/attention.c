@@ -9,6 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/library.h"
 #include "proto/base/mem.h"
+#include "proto/base/text.h"
 #include "runtime/cuda/cudnn/graph.h"
 
 /* ---- the library ---- */
@@ -65,7 +66,7 @@ bool cudnn_attention_fits(const struct attention *a, struct muster_error *why)
 
 struct cudnn_shape {
     struct attention a;                     /* by, lengths, positions NULL */
-    struct cudnn_graph *forward, *backward; /* both NULL: cuDNN does not take it */
+    struct cudnn_graph *forward, *backward; /* NULL: cuDNN does not take it, by `why` */
     struct muster_error why;
     struct cudnn_shape *next;
 };
@@ -73,6 +74,7 @@ struct cudnn_shape {
 struct attention_by {
     struct cudnn_place *place;
     enum dtype values;
+    int64_t work_most; /* bytes of a backward's workspace */
     int version;
     pthread_mutex_t lock;
     struct cudnn_shape *shapes;
@@ -92,10 +94,22 @@ static void make_graphs(struct attention_by *by, struct cudnn_shape *shape)
     shape->forward = cudnn_graph_make(by->place, &shape->a, by->values, false, &shape->why);
     if (shape->forward)
         shape->backward = cudnn_graph_make(by->place, &shape->a, by->values, true, &shape->why);
-    if (shape->backward)
+    if (!shape->backward) {
+        cudnn_graph_free(shape->forward);
+        shape->forward = NULL;
         return;
-    cudnn_graph_free(shape->forward);
-    shape->forward = NULL;
+    }
+    const int64_t work = (int64_t)cudnn_graph_work(shape->backward);
+    char needs[32], most[32];
+    if (work <= by->work_most)
+        return;
+    (void)error_set(
+        &shape->why, MUSTER_E_LIMIT,
+        "%d x %d positions of %d heads need %s of workspace, more than 1/%d of the GPU's memory (%s)",
+        shape->a.B, shape->a.T, shape->a.heads, text_format_bytes(needs, sizeof needs, work),
+        (int)CUDNN_WORK_SHARE, text_format_bytes(most, sizeof most, by->work_most));
+    cudnn_graph_free(shape->backward);
+    shape->backward = NULL;
 }
 
 /* Under the lock; NULL: no memory. Lengths and positions refuse a call, and not its shape. */
@@ -113,7 +127,7 @@ static struct cudnn_shape *shape_of(struct attention_by *by, const struct attent
     return *at;
 }
 
-static const struct cudnn_shape *taken(const struct attention *a, struct muster_error *why)
+static struct cudnn_graph *taken(const struct attention *a, bool backward, struct muster_error *why)
 {
     struct attention_by *by = a->by;
     if (!cudnn_attention_fits(a, why))
@@ -121,8 +135,9 @@ static const struct cudnn_shape *taken(const struct attention *a, struct muster_
     (void)pthread_mutex_lock(&by->lock); /* a plain mutex, locked once: it cannot fail */
     const struct cudnn_shape *shape = shape_of(by, a);
     (void)pthread_mutex_unlock(&by->lock);
-    if (shape && shape->backward)
-        return shape;
+    struct cudnn_graph *graph = !shape ? NULL : backward ? shape->backward : shape->forward;
+    if (graph)
+        return graph;
     if (!shape)
         (void)error_set(why, MUSTER_E_NOMEM, "no memory for a graph of cuDNN");
     else if (why)
@@ -130,20 +145,18 @@ static const struct cudnn_shape *taken(const struct attention *a, struct muster_
     return NULL;
 }
 
-bool cudnn_attention_takes(const struct attention *a, size_t *work, struct muster_error *why)
+bool cudnn_attention_takes(const struct attention *a, int backward, size_t *work, struct muster_error *why)
 {
-    const struct cudnn_shape *shape = taken(a, why);
-    if (!shape)
-        return false;
-    const size_t forward = cudnn_graph_work(shape->forward), backward = cudnn_graph_work(shape->backward);
-    *work = forward > backward ? forward : backward;
-    return true;
+    const struct cudnn_graph *graph = taken(a, backward, why);
+    if (graph)
+        *work = cudnn_graph_work(graph);
+    return graph;
 }
 
 /* ---- opening and closing ---- */
 
 struct attention_by *cudnn_attention_open(const struct cuda_description *described, int capability,
-                                          enum dtype values, struct muster_error *err)
+                                          int64_t memory, enum dtype values, struct muster_error *err)
 {
     int version;
     if (capability < 80) {
@@ -169,6 +182,7 @@ struct attention_by *cudnn_attention_open(const struct cuda_description *describ
         return NULL;
     }
     by->values = values;
+    by->work_most = memory / CUDNN_WORK_SHARE;
     by->version = version;
     (void)pthread_mutex_init(&by->lock, NULL); /* cannot fail without attributes */
     by->place = cudnn_place_open(library, described, err);
@@ -200,11 +214,28 @@ void cudnn_attention_report(const struct attention_by *by, struct cudnn_attentio
     (void)snprintf(report->library, sizeof report->library, "cuDNN %d.%d.%d", by->version / 10000,
                    by->version / 100 % 100, by->version % 100);
     for (const struct cudnn_shape *shape = by->shapes; shape; shape = shape->next) {
-        report->taken += shape->backward != NULL;
-        report->refused += !shape->backward;
-        if (!shape->backward && report->refused == 1)
+        const bool alone = shape->forward && !shape->backward;
+        report->taken += shape->forward != NULL;
+        report->refused += !shape->forward;
+        report->forward_alone += alone;
+        if (!shape->forward && report->refused == 1)
             report->why = shape->why;
+        if (alone && report->forward_alone == 1)
+            report->why_alone = shape->why;
     }
+}
+
+void cudnn_attention_text(const struct cudnn_attention_report *r, char *text, size_t size)
+{
+    const int all = r->taken + r->refused;
+    char ours[sizeof r->why.text + 64] = "", backward[sizeof r->why.text + 64] = "";
+    if (r->refused)
+        (void)snprintf(ours, sizeof ours, ", and muster's kernels for %d of %d shapes: %s", r->refused, all,
+                       r->why.text);
+    if (r->forward_alone)
+        (void)snprintf(backward, sizeof backward, ", and muster's backward for %d of %d shapes: %s",
+                       r->forward_alone, all, r->why_alone.text);
+    (void)snprintf(text, size, "%s%s%s", r->library, ours, backward); /* cut off where it is long */
 }
 
 /* ---- running ---- */
@@ -223,11 +254,11 @@ int cudnn_attention_forward(void *out, void *lse, const void *q, const void *k, 
     const void *all[CUDNN_FORWARD_TENSORS] = {
         [CUDNN_Q] = q, [CUDNN_K] = k, [CUDNN_V] = v, [CUDNN_OUT] = out, [CUDNN_LSE] = lse};
     void *tensors[CUDNN_FORWARD_TENSORS];
-    const struct cudnn_shape *shape = is_aligned(all, CUDNN_FORWARD_TENSORS) ? taken(a, NULL) : NULL;
-    if (!shape)
+    struct cudnn_graph *graph = is_aligned(all, CUDNN_FORWARD_TENSORS) ? taken(a, false, NULL) : NULL;
+    if (!graph)
         return 1;
     memcpy(tensors, all, sizeof all); /* the frontend takes no const */
-    return cudnn_graph_run(shape->forward, tensors, work, stream, err);
+    return cudnn_graph_run(graph, tensors, work, stream, err);
 }
 
 int cudnn_attention_backward(void *dq, void *dk, void *dv, const void *dout, const void *q, const void *k,
@@ -239,10 +270,10 @@ int cudnn_attention_backward(void *dq, void *dk, void *dv, const void *dout, con
         [CUDNN_DOUT] = dout, [CUDNN_DQ] = dq, [CUDNN_DK] = dk, [CUDNN_DV] = dv};
     void *tensors[CUDNN_BACKWARD_TENSORS];
     const bool stores = dq && dk && dv && !beta[0] && !beta[1] && !beta[2];
-    const struct cudnn_shape *shape =
-        stores && is_aligned(all, CUDNN_BACKWARD_TENSORS) ? taken(a, NULL) : NULL;
-    if (!shape)
+    struct cudnn_graph *graph =
+        stores && is_aligned(all, CUDNN_BACKWARD_TENSORS) ? taken(a, true, NULL) : NULL;
+    if (!graph)
         return 1;
     memcpy(tensors, all, sizeof all);
-    return cudnn_graph_run(shape->backward, tensors, work, stream, err);
+    return cudnn_graph_run(graph, tensors, work, stream, err);
 }

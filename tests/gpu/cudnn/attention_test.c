@@ -1,6 +1,7 @@
 /* attention_test.c - which attention cuDNN is asked for, without the library. */
 #include "tests/support/cmocka_all.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "runtime/cuda/cudnn/attention.h"
@@ -57,9 +58,9 @@ static void the_devices_and_types_that_fit(void **state)
     struct muster_error err = {0};
     const struct cuda_description *t4 = cuda_description(CUDA_DEVICE_T4),
                                   *h100 = cuda_description(CUDA_DEVICE_H100);
-    assert_null(cudnn_attention_open(t4, t4->capability, DTYPE_F16, &err));
+    assert_null(cudnn_attention_open(t4, t4->capability, t4->memory_bytes, DTYPE_F16, &err));
     assert_non_null(strstr(err.text, "this GPU is sm_75, and cuDNN's attention begins with sm_80: use own"));
-    assert_null(cudnn_attention_open(h100, h100->capability, DTYPE_F32, &err));
+    assert_null(cudnn_attention_open(h100, h100->capability, h100->memory_bytes, DTYPE_F32, &err));
     assert_non_null(strstr(err.text, "reads values of 16 bits, not of f32: set training.dtype: bf16"));
 }
 
@@ -69,12 +70,32 @@ static void a_library_that_is_missing_is_named(void **state)
     (void)state;
     struct muster_error err = {0};
     const struct cuda_description *h100 = cuda_description(CUDA_DEVICE_H100);
-    struct attention_by *by = cudnn_attention_open(h100, h100->capability, DTYPE_BF16, &err);
+    struct attention_by *by =
+        cudnn_attention_open(h100, h100->capability, h100->memory_bytes, DTYPE_BF16, &err);
     if (by) /* installed here */
         cudnn_attention_close(by);
     else if (!strstr(err.text, "libcudnn.so.9") &&
              !strstr(err.text, "this build is without it: build with MUSTER_CUDNN=1"))
         fail_msg("%s", err.text);
+}
+
+static void the_line_names_what_is_ours(void **state)
+{
+    (void)state;
+    char text[320];
+    struct cudnn_attention_report r = {.library = "cuDNN 9.19.0", .taken = 2};
+    cudnn_attention_text(&r, text, sizeof text);
+    assert_string_equal(text, "cuDNN 9.19.0");
+    r.forward_alone = 1;
+    (void)snprintf(r.why_alone.text, sizeof r.why_alone.text, "it is large");
+    cudnn_attention_text(&r, text, sizeof text);
+    assert_string_equal(text, "cuDNN 9.19.0, and muster's backward for 1 of 2 shapes: it is large");
+    r.refused = 1;
+    (void)snprintf(r.why.text, sizeof r.why.text, "heads of 36");
+    cudnn_attention_text(&r, text, sizeof text);
+    assert_string_equal(text,
+                        "cuDNN 9.19.0, and muster's kernels for 1 of 3 shapes: heads of 36, and muster's "
+                        "backward for 1 of 3 shapes: it is large");
 }
 
 int main(void)
@@ -83,6 +104,7 @@ int main(void)
         cmocka_unit_test(the_shapes_that_fit),
         cmocka_unit_test(the_devices_and_types_that_fit),
         cmocka_unit_test(a_library_that_is_missing_is_named),
+        cmocka_unit_test(the_line_names_what_is_ours),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

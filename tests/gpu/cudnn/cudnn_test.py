@@ -29,12 +29,12 @@ data: {{path: "{text}"}}
 
 
 def plans(device, dtype, *shapes):
-    """For each (B, heads, kv_heads, T, head_size): bytes of workspace, or the reason of our own kernel."""
+    """For each (B, heads, kv_heads, T, head_size): bytes of workspace forward and backward, or the reason of our own kernel."""
     words = [",".join(str(n) for n in (b, t, heads, kv_heads, size)) for b, heads, kv_heads, t, size in shapes]
     done = subprocess.run([BUILD / "bin" / "gpu_cudnn_plans", device, dtype, *words], env=WITH, capture_output=True, text=True, check=False, timeout=900)
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and len(lines) == len(shapes), (done.returncode, done.stdout, done.stderr)
-    return [int(line.split()[1]) if line.startswith("taken ") else line.removeprefix("own ") for line in lines]
+    return [tuple(map(int, line.split()[1:])) if line.startswith("taken ") else line.removeprefix("own ") for line in lines]
 
 
 class Plans(unittest.TestCase):
@@ -44,13 +44,20 @@ class Plans(unittest.TestCase):
             for shape, work in zip(SHAPES, found):
                 print(device, dtype, shape, work)
                 with self.subTest(device=device, shape=shape):
-                    self.assertIsInstance(work, int)
+                    self.assertIsInstance(work, tuple)
                     b, heads, _, t, size = shape
                     gradient = 4 * b * heads * t * size  # dq in fp32, which a fixed order of sums keeps for each block of keys
-                    self.assertLessEqual(work, 40 * gradient + MIB)
+                    self.assertLessEqual(work[1], 40 * gradient + MIB)
+                    self.assertLess(work[0], work[1] / 2)  # inference does not pay for backward
             self.assertEqual(found[0], plans(device, dtype, SHAPES[0])[0])  # in another order, in another process
-        self.assertAlmostEqual(plans("h100", "bf16", SHAPES[0])[0] / MIB, 96.2, delta=0.1)
-        self.assertAlmostEqual(plans("h100", "bf16", SHAPES[6])[0] / MIB, 256.3, delta=0.1)
+        self.assertAlmostEqual(plans("h100", "bf16", SHAPES[0])[0][1] / MIB, 96.2, delta=0.1)
+        self.assertAlmostEqual(plans("h100", "bf16", SHAPES[6])[0][1] / MIB, 256.3, delta=0.1)
+
+    def test_a_workspace_that_is_too_large_leaves_backward_to_us(self):
+        taken, left = plans("h100", "bf16", (1, 32, 8, 8192, 128), (1, 32, 8, 16384, 128))
+        self.assertGreater(taken[1], 4096 * MIB)
+        self.assertRegex(left, r"^forward \d+ 1 x 16384 positions of 32 heads need .* of workspace, more than 1/16 of the GPU's memory \(")
+        self.assertLess(int(left.split()[1]), 64 * MIB)
 
     def test_other_shapes_and_devices_have_our_kernel(self):
         self.assertIn("heads of 36: cuDNN takes heads of 64 and 128", plans("h100", "bf16", (3, 4, 4, 17, 36))[0])
@@ -74,7 +81,7 @@ class Program(unittest.TestCase):
         return done.stderr if done.returncode else json.loads(done.stdout) if words == ("--output=json",) else done.stdout
 
     def test_the_workspace_is_in_the_plan(self):
-        work = plans("h100", "bf16", (4, 12, 12, 1024, 64))[0]
+        work = plans("h100", "bf16", (4, 12, 12, 1024, 64))[0][1]
         own, auto, cudnn = (self.plan("h100", attention) for attention in ("own", "auto", "cudnn"))
         self.assertEqual(own, auto)
         layers = {}
@@ -86,6 +93,12 @@ class Program(unittest.TestCase):
         self.assertLessEqual(grown, work + 256)
         self.assertGreater(grown, work - 8 * MIB)  # less what another operation of the layer has there
         self.assertGreater(cudnn["device"]["plan"], own["device"]["plan"])
+
+    def test_what_does_not_fit_may_take_attention_of_ours(self):
+        bytes_of = {attention: self.plan("h100", attention)["device"]["plan"] for attention in ("own", "cudnn")}
+        refused = self.plan("h100", "cudnn", f"training.memory_limit={bytes_of['own']}")
+        self.assertRegex(refused, r"the plan needs .* of the device's memory .* it fits with .*training.attention: own \(attention by muster's kernels\)")
+        self.assertNotIn("training.attention: own", self.plan("h100", "own", f"training.memory_limit={bytes_of['own'] - 1}"))
 
     def test_what_cannot_be_had_is_named(self):
         for device, sets, text in (("t4", ("training.dtype=fp16",), "sm_75, and cuDNN's attention begins with sm_80"),

@@ -155,7 +155,7 @@ static void attention_of(const struct shape *s)
     for (size_t i = 0; i < rows; i++) /* probabilities of at most about 1 */
         lse[i] = 4 + fabsf(lse[i]);
     lengths_into(&b, a), positions_into(&b, a);
-    case_work(&b, cuda_attention_work(a));
+    case_work(&b, cuda_attention_work(a, 1));
     case_run(&b, backward_reference, backward_cuda, s);
 }
 

@@ -9,7 +9,7 @@
 #include "tests/gpu/kernels/reuse.h"
 
 struct sizes {
-    int N, C, B, T, V, maxT, NH, HS, beta, beta_in, row, a, b;
+    int N, C, B, T, V, maxT, NH, HS, beta, beta_in, row, a, b, kind;
     double p;
     int64_t first, count, at;
     enum dtype values;
@@ -222,6 +222,24 @@ static int bias_gradient_cuda(void **p, const void *argument, struct muster_erro
                               NULL, err);
 }
 
+/* din, dbias, pre, work */
+static void activation_bias_reference(void **p, const void *argument)
+{
+    const struct sizes *s = argument;
+    const int64_t n = (int64_t)s->N * s->C;
+    float *din = p[0];
+    struct sizes dense = *s;
+    kernels_ref_f32()->activation_backward(din, p[2], din, s->kind, 0, n, NULL);
+    dense.row = s->C;
+    bias_gradient_reference((void *[]){p[1], p[0]}, &dense);
+}
+static int activation_bias_cuda(void **p, const void *argument, struct muster_error *err)
+{
+    const struct sizes *s = argument;
+    return cuda_activation_bias_gradient(p[0], p[1], p[2], s->values, s->kind, s->N, s->C, s->beta, p[3],
+                                         (size_t)s->count, NULL, err);
+}
+
 /* Rows that lie apart, of values in -1..1. */
 static void apart_into(struct call_case *c, const struct sizes *s, enum role role)
 {
@@ -247,6 +265,14 @@ static void biases(void)
         case_result(&gradient, (size_t)s.C), apart_into(&gradient, &s, OPERAND);
         case_work(&gradient, (size_t)s.count);
         RUN(&gradient, bias_gradient, &s);
+        struct call_case both = {.what = "activation_bias",
+                                 .absolute = s.values == DTYPE_F32 ? 1e-4 : 5e-2,
+                                 .relative = 1e-4,
+                                 .halves = s.values}; /* the reference sums before it rounds */
+        s.kind = round % ACTIVATION_KINDS;
+        case_value_result(&both, (size_t)s.N * (size_t)s.C), case_result(&both, (size_t)s.C);
+        case_value_in(&both, (size_t)s.N * (size_t)s.C), case_work(&both, (size_t)s.count);
+        RUN(&both, activation_bias, &s);
     }
 }
 

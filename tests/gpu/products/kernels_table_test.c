@@ -413,7 +413,7 @@ static void attention(void)
     size_t packed = (size_t)B * T * (size_t)a.q_row, n = (size_t)B * T * heads * HS;
     int beta[3] = {(int)random_below(2), (int)random_below(2), (int)random_below(2)}, k = heads * HS,
         v = k + kv_heads * HS;
-    size_t work_bytes = table->attention_work(&a), most = reference()->attention_work(&a);
+    size_t work_bytes = table->attention_work(&a, 1), most = reference()->attention_work(&a, 1);
     scope_pair struct pair qkv = pair_values(packed), dqkv = pair_values(packed), out = pair_values(n),
                            dout = pair_values(n);
     scope_pair struct pair lse = pair_floats((size_t)B * heads * T);

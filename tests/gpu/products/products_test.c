@@ -9,7 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernels/cuda/bias.h"
 #include "tests/gpu/products/stream_support.h"
 
 #define U FLOAT_ROUNDOFF
@@ -124,8 +123,8 @@ static void check_activation(const struct cuda_stream_handle *handle, struct lay
         assert_close("pre", d_pre, pre, out, near, 4 * U);
     reference()->linear_backward_input(l->din, l->dout, l->weight, l->N, l->C, l->OC, l->OC, 0, NULL);
     reference()->activation_backward(l->din, before, l->din, kind, 0, (int64_t)in, NULL);
-    DONE(cuda_linear_backward_activation(l->d_din, l->d_dout, l->d_weight, d_before, kind, l->N, l->C, l->OC,
-                                         handle, &failed));
+    DONE(cuda_linear_backward_activation(l->d_din, NULL, l->d_dout, l->d_weight, d_before, kind, l->N, l->C,
+                                         l->OC, 0, handle, &failed));
     assert_close("din", l->d_din, l->din, in, 2 * (l->OC + 4) * U * (l->OC + 4), 4 * U);
     CUDA_OK(cudaFree(d_pre - l->shift));
     CUDA_OK(cudaFree(d_before - l->shift));
@@ -330,37 +329,6 @@ static void outputs_that_are_not_wanted_are_left_out(void **state)
     stream_close(&handle);
 }
 
-/* Work memory for fewer runs than usual: longer ones, and nothing after it is touched. */
-static void a_bias_gradient_keeps_to_its_work_memory(void **state)
-{
-    enum { N = 100, OC = 40 };
-    scope_memory float *dout = floats_new(N * OC, FILL_UNIT), *dbias = floats_new(OC, FILL_UNIT);
-    scope_memory float *expected = floats_new(OC, FILL_UNIT);
-    scope_device void *d_dout = device_floats(dout, N * OC);
-    (void)state;
-    for (size_t fit = 1; fit <= 20; fit++) {
-        size_t bytes = (fit * OC + OC / 2) * sizeof(float);
-        scope_device void *d_dbias = device_floats(dbias, OC), *work = device_floats(dout, N * OC);
-        for (int column = 0; column < OC; column++) {
-            double sum = dbias[column];
-            for (int row = 0; row < N; row++)
-                sum += dout[(size_t)row * OC + column];
-            expected[column] = (float)sum;
-        }
-        computing("bias gradient with work memory for %zu runs", fit);
-        DONE(cuda_bias_gradient(d_dbias, d_dout, DTYPE_F32, N, OC, OC, 1, work, bytes, stream_of_tests(),
-                                &failed));
-        assert_close("dbias", d_dbias, expected, OC, (N + 1) * U * (N + 1), U);
-        size_t used = bytes / sizeof *dout;
-        assert_close("what lies behind the work memory", (float *)work + used, dout + used, N * OC - used, 0,
-                     0);
-    }
-    assert_int_equal(cuda_bias_gradient(NULL, d_dout, DTYPE_F32, N, OC, OC, 1, d_dout, OC * sizeof(float) - 1,
-                                        NULL, &failed),
-                     -1);
-    assert_int_equal(failed.code, MUSTER_E_LIMIT);
-}
-
 static void the_same_call_gives_the_same_bits(void **state)
 {
     struct cuda_stream_handle handle;
@@ -562,7 +530,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_bias_at_any_place_of_the_same_shape),
         cmocka_unit_test(rows_of_outputs_may_lie_apart),
         cmocka_unit_test(outputs_that_are_not_wanted_are_left_out),
-        cmocka_unit_test(a_bias_gradient_keeps_to_its_work_memory),
         cmocka_unit_test(the_same_call_gives_the_same_bits),
         cmocka_unit_test(a_shape_is_chosen_for_once),
         cmocka_unit_test(tf32_rounds_factors_and_fp32_does_not),

@@ -199,7 +199,7 @@ class Learns(Cuda):
         self.learns(FAKE_CUDA_COUNT=self.path / "count-%r")
         counts = (self.path / "count-0").read_text()
         self.assertIn("cublasLtMatmul ", counts)
-        for kernel in ("activation_forward ", "activation_backward "):
+        for kernel in ("activation_forward ", "linear_backward_activation "):  # with the gradient of the bias before it
             self.assertIn(kernel, counts)
 
     def test_an_evaluation_is_the_cpus(self):
@@ -298,6 +298,23 @@ class Adapters(Cuda):
     """LoRA and QLoRA: the base is opened on the device, to the bits of the CPU's."""
     lora = ("model.architecture=llama", "lora.rank=4", "lora.alpha=32", "training.learning_rate=0.01")
     narrow = ("training.dtype=bf16", "training.values=dtype")
+
+    @needs_fakes
+    def test_gptq_is_the_cpus(self):
+        self.learns(f"training.output={self.path / 'exported'}", "training.output_format=hf", device="cpu")
+        tables, codes = {}, {}
+        variables = {**os.environ, "MUSTER_CUDA_MODULE": str(FAKES / "libmuster_cuda.so"), "LD_LIBRARY_PATH": str(FAKES), "OMP_NUM_THREADS": "1"}
+        for name, device, method in ("cpu", "cpu", "gptq"), ("cuda", "cuda", "gptq"), ("nearest", "cpu", "int4"):
+            words = (TRAIN, "quantize", self.path / "config.yaml", "--model", self.path / "exported", "--to", self.path / name, "--group", "32", "--output=json",
+                     f"--method={method}", *(("--calibration=4",) if method == "gptq" else ()), "--set", f"training.device={device}",
+                     "--set", "data.validation_share=0.2")
+            done = subprocess.run([str(word) for word in words], env=variables, cwd=self.path, capture_output=True, text=True, timeout=LIMIT, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            tables[name], codes[name] = json.loads(done.stdout), (self.path / name / "quantized.safetensors").read_bytes()
+        for key in "loss_before", "loss_after":
+            self.assertLess(abs(tables["cuda"][key] / tables["cpu"][key] - 1), 1e-5)
+        differ = {name: sum(a != b for a, b in zip(codes[name], codes["cpu"], strict=True)) for name in ("cuda", "nearest")}
+        self.assertLess(100 * differ["cuda"], differ["nearest"])  # sums in another order may turn a code now and then
 
     def test_a_base_in_four_bits(self):
         self.same_losses(*self.lora, "lora.base=nf4", ranks=2)
@@ -744,6 +761,24 @@ class Graphs(Cuda):
             self.assertEqual(self.learns(*sets, self.graphs, ranks=4).losses, plain.losses)
             self.assertEqual(self.model(), wanted)
 
+    @needs_fakes
+    def test_attention_by_cudnn_is_recorded_too(self):
+        """The fake of cuDNN has the bits of muster's kernels, and spoils its workspace."""
+        fake = BUILD / "tests" / "gpu" / "cudnn" / "fake"
+        library = {"MUSTER_CUDA_MODULE": fake / "libmuster_cuda.so", "LD_LIBRARY_PATH": f"{fake}:{FAKES}", "FAKE_CUDA_COUNT": self.path / "count-%r"}
+        sets = ("training.steps=4", "training.global_batch=2", "model.channels=64", "model.heads=1", "training.dtype=bf16", "training.values=dtype",
+                "training.evaluate_every=2", "data.validation_share=0.2")
+        wanted = self.learns(*sets).losses
+        calls = []
+        for more in (), (self.graphs,):
+            found = self.learns(*sets, "training.attention=cudnn", *more, **library)
+            self.assertEqual(found.losses, wanted)
+            self.assertIn("cuDNN 9.19.0", found.output)
+            calls.append([self.counts()[f"cudnn_attention_{direction}"] for direction in ("forward", "backward")])
+        (forward, backward), (forward_graphs, backward_graphs) = calls
+        self.assertEqual((backward, backward_graphs), (4 * 2 * 2, 2 * 2 * 2))  # steps, micro-batches, layers: two steps are not a replay
+        self.assertLess(forward_graphs, forward)
+
     def test_an_evaluation_and_a_sample_between_steps(self):
         sets = (f"training.output={self.path / 'model'}", "training.steps=4", "training.evaluate_every=1", "data.validation_share=0.2",
                 "logging.sample_length=8", "training.recompute=every")
@@ -869,6 +904,19 @@ class Stages(Cuda):
             with self.subTest(comm=comm, ranks=ranks, spread=spread, sets=sets):
                 self.comm = comm
                 self.same_losses(*self.four, *sets, ranks=ranks, spread=spread, least=least)
+
+    @needs_fakes
+    def test_layers_are_timed_by_the_device(self):
+        """The host enqueues in no time: a kernel that takes long is seen by the device's own timers alone."""
+        folder = self.path / "checkpoints"
+        self.comm = "nccl"
+        output = self.learns(*self.four, "mesh.pipeline=2", f"training.checkpoint_dir={folder}", ranks=2, FAKE_CUDA_COST="embedding_forward:30000").output
+        self.assertIn("by products and bytes", output)
+        manifest = max(folder.glob("step-*/manifest.json")).read_text()
+        seconds = [float(number) for number in re.search(r"mesh\.seconds=([-+.e\d ]+)", manifest).group(1).split()]
+        self.assertEqual(len(seconds), 6)
+        self.assertTrue(all(number > 0 for number in seconds), seconds)
+        self.assertGreaterEqual(seconds[0], 4 * 0.03)  # micro-batches
 
     def test_two_stages(self):
         self.stages(2, "mesh.pipeline=2", "mesh.schedule=interleaved")

@@ -149,7 +149,7 @@ static void check_attention(const struct kernels *k, struct attention a, const s
     size_t n = (size_t)a.B * a.T * a.heads * a.head_size, statistics = (size_t)a.B * a.heads * a.T;
     scope_memory float *out = floats_new(n, FILL_LARGE), *lse = floats_new(statistics, FILL_LARGE);
     scope_memory double *out64 = doubles_of(out, n), *lse64 = doubles_of(lse, statistics);
-    scope_memory float *work = floats_new(k->attention_work(&a) / sizeof(float), FILL_LARGE);
+    scope_memory float *work = floats_new(k->attention_work(&a, 1) / sizeof(float), FILL_LARGE);
     struct bounds bounds = bounds_of(k, &a, operands_largest(&in));
     computing("%s attention B=%d T=%d heads=%d kv=%d HS=%d causal=%d window=%d scale=%g cap=%g lengths=%s "
               "documents=%s %s "
@@ -263,7 +263,7 @@ void attention_check_unseen(const struct kernels *k)
     scope_memory float *q = floats_new(N, FILL_UNIT), *keys = floats_new(KEYS, FILL_UNIT);
     scope_memory float *values = floats_new(KEYS, FILL_UNIT), *out = floats_new(N, FILL_UNIT);
     scope_memory float *lse = floats_new(B * HEADS * T, FILL_UNIT);
-    scope_memory float *work = floats_new(k->attention_work(&a) / sizeof(float), FILL_UNIT);
+    scope_memory float *work = floats_new(k->attention_work(&a, 1) / sizeof(float), FILL_UNIT);
     for (int i = 33 * KV * HS; i < KEYS; i++)
         keys[i] = values[i] = NAN;
     k->attention_forward(out, lse, q, keys, values, &a, work, NULL);

@@ -455,7 +455,7 @@ static void nan_is_kept(void **state)
     for (const struct kernels *const *k = kernels_variants(); *k; k++) {
         scope_memory float *x = floats_new((size_t)T * C * 3, FILL_UNIT),
                            *y = floats_new((size_t)T * C * 3, FILL_UNIT);
-        scope_memory float *work = floats_new((*k)->attention_work(&a) / sizeof(float), FILL_UNIT);
+        scope_memory float *work = floats_new((*k)->attention_work(&a, 1) / sizeof(float), FILL_UNIT);
         scope_memory float *mean = floats_new(T, FILL_UNIT), *rstd = floats_new(NH * T, FILL_UNIT);
         struct step_scalars scalars = {.inverse_tokens = 1};
         const int32_t target = 3;

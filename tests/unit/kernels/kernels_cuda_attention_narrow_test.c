@@ -216,7 +216,7 @@ static void attend(struct call *c, float **out, float **lse, float **gradient)
     const size_t size = (size_t)dtype_size(c->type->dtype), statistics = (size_t)a->B * a->heads * a->T;
     *lse = floats_new(statistics, FILL_UNIT);
     scope_device void *d_lse = device_floats(*lse, statistics);
-    scope_device void *work = device_copy(*lse, cuda_attention_work(a));
+    scope_device void *work = device_copy(*lse, cuda_attention_work(a, 1));
     scope_device void *lengths = device_copy(c->lengths, (size_t)a->B * sizeof *c->lengths);
     scope_device void *positions = device_copy(c->positions, (size_t)a->B * a->T * sizeof *c->positions);
     struct attention d = *a;

@@ -96,7 +96,7 @@ static void backward_by(attention_backward *attend, void *dq, void *dk, void *dv
     scope_placed struct placed in = place(a, q, k, v), gradients = place(a, dq, dk, dv);
     scope_device void *d_out = device_floats(out, n), *d_lse = device_floats(lse, statistics);
     scope_device void *d_dout = device_floats(dout, n), *d_lengths = NULL, *d_positions = NULL;
-    scope_device void *d_work = device_copy(work, cuda_attention_work(a));
+    scope_device void *d_work = device_copy(work, cuda_attention_work(a, 1));
     struct attention d = on_device(a, &d_lengths, &d_positions);
     ENQUEUED(attend(gradients.part[0], gradients.part[1], gradients.part[2], d_dout, in.part[0], in.part[1],
                     in.part[2], d_out, d_lse, &d, beta, d_work, stream, &failed));
@@ -174,7 +174,7 @@ static void attend(const struct kernels *table, const struct attention *a, const
 {
     const size_t n = (size_t)a->B * a->T * a->heads * a->head_size, lse_n = (size_t)a->B * a->heads * a->T;
     const int beta[3] = {0, 0, 0}, C = a->heads * a->head_size;
-    scope_memory float *work = floats_new(table->attention_work(a) / sizeof(float), FILL_UNIT);
+    scope_memory float *work = floats_new(table->attention_work(a, 1) / sizeof(float), FILL_UNIT);
     memset(results[0], 0xff, n * sizeof(float));
     memset(results[1], 0xff, lse_n * sizeof(float));
     memset(results[2], 0xff, 3 * n * sizeof(float));

@@ -131,7 +131,7 @@ static size_t larger(size_t a, size_t b)
 static struct run run_new(const struct kernels *k)
 {
     const struct attention a = packed_attention(B, T, C, NH), grouped = grouped_attention();
-    size_t work = larger(k->attention_work(&a), k->attention_work(&grouped));
+    size_t work = larger(k->attention_work(&a, 1), k->attention_work(&grouped, 1));
     work = larger(work, larger(k->layernorm_backward_work(N, C), k->rms_norm_backward_work(N, C)));
     return (struct run){.in = floats_new(N * C, FILL_UNIT),
                         .weight = floats_new(V * C, FILL_UNIT),

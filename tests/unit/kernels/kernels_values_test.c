@@ -220,7 +220,7 @@ static void attention_of(struct attention a, int beta)
                  n = rows * (size_t)(a.heads * a.head_size), q_n = rows * (size_t)a.q_row;
     const int out = V(n), lse = F(rows * (size_t)a.heads), q = V(q_n), k = V(kv), v = V(kv);
     const int dq = V(q_n), dk = V(kv), dv = V(kv), dout = V(n), beta_of[3] = {beta, !beta, beta};
-    uint8_t *after = (uint8_t *)work + table->attention_work(&a);
+    uint8_t *after = (uint8_t *)work + table->attention_work(&a, 1);
     assert_true(after + AFTER <= (uint8_t *)work + WORK_BYTES);
     memset(after, 0x5a, AFTER);
     BOTH(attention_forward, at(out), at(lse), at(q), at(k), at(v), &a, work);

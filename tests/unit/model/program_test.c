@@ -68,13 +68,20 @@ static void linear_activation(void *out, void *pre, const void *in, const void *
     mem_free(before);
 }
 
-static void linear_backward_activation(void *din, const void *dout, const void *weight, const void *pre,
-                                       int kind, int N, int C, int OC, void *stream)
+static int biases_as_one;
+
+static void linear_backward_activation(void *din, void *dbias, const void *dout, const void *weight,
+                                       const void *pre, int kind, int N, int C, int OC, int beta,
+                                       void *stream)
 {
     calls_as_one++;
     spoil(din, (int64_t)N * C);
     kernels_ref_f64()->linear_backward_input(din, dout, weight, N, C, OC, OC, 0, stream);
     kernels_ref_f64()->activation_backward(din, pre, din, kind, 0, (int64_t)N * C, stream);
+    if (!dbias)
+        return;
+    biases_as_one++;
+    kernels_ref_f64()->linear_backward_weight(NULL, dbias, din, NULL, N, 0, C, C, beta, stream);
 }
 
 static int sums_as_one;
@@ -226,7 +233,7 @@ static void random_programs_have_the_gradients_of_finite_differences(void **stat
 {
     (void)state;
     double evaluated = 0; /* by the plain table */
-    calls_as_one = sums_as_one = 0;
+    calls_as_one = sums_as_one = biases_as_one = 0;
     for (int number = 0; number < 800; number++) {
         uint64_t seed = (uint64_t)(number / 2) * 7919 + 1;
         GUARD(guard_model) struct model *model = random_model(&seed);
@@ -245,7 +252,7 @@ static void random_programs_have_the_gradients_of_finite_differences(void **stat
         evaluated = loss;
         bench_close(&b);
     }
-    assert_true(calls_as_one > 1000 && sums_as_one > 1000);
+    assert_true(calls_as_one > 1000 && sums_as_one > 1000 && biases_as_one > 100);
 }
 
 /* ---- memory ---- */
