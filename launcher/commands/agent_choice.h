@@ -25,6 +25,20 @@
         .help = "the agent of this job id (--rdzv-id), if several run"                                       \
     }
 
+/* And of a command that waits for the agent's job. */
+#define AGENT_WAIT_ROWS(no_wait_, no_wait_help, timeout_, timeout_help)                                      \
+    {.name = "no-wait",                                                                                      \
+     .type = KNOB_BOOL,                                                                                      \
+     .offset = (no_wait_),                                                                                   \
+     .section = "Flags",                                                                                     \
+     .help = (no_wait_help)},                                                                                \
+    {                                                                                                        \
+        .name = "timeout", .type = KNOB_DOUBLE, .offset = (timeout_), .initial = "300", .min = 0,            \
+        .max = 1e6, .section = "Flags", .help = (timeout_help)                                               \
+    }
+/* The agent's socket has one reply a connection: a command that waits asks again after this. */
+enum { AGENT_PAUSE_MS = 50 };
+
 struct agent_choice {
     const char *command; /* "muster status", in messages */
     int64_t pid;         /* 0: any */

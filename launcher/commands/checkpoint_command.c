@@ -21,19 +21,8 @@ struct options {
 
 static const struct knob rows[] = {
     AGENT_CHOICE_ROWS(AT(pid), AT(job)),
-    {.name = "no-wait",
-     .type = KNOB_BOOL,
-     .offset = AT(no_wait),
-     .section = "Flags",
-     .help = "ends as soon as a rank was asked"},
-    {.name = "timeout",
-     .type = KNOB_DOUBLE,
-     .offset = AT(timeout_s),
-     .initial = "300",
-     .min = 0,
-     .max = 1e6,
-     .section = "Flags",
-     .help = "seconds for which the result is waited for"},
+    AGENT_WAIT_ROWS(AT(no_wait), "ends as soon as a rank was asked", AT(timeout_s),
+                    "seconds for which the result is waited for"),
     KNOB_HELP_ROW(AT(help), "Flags"),
 };
 static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
@@ -89,7 +78,6 @@ static int look_at_result(const struct agent_found *agent, const struct asked *a
 static int wait_for_it(const struct agent_found *agent, const struct asked *asked, double timeout_s,
                        struct buffer *out, struct muster_error *err)
 {
-    enum { PAUSE_MS = 50 }; /* the agent's socket has one reply a connection: it is asked again */
     const struct instant until = instant_add(clock_now(NULL), (int64_t)(timeout_s * (double)NS_PER_S));
     for (;;) {
         int result = look_at_result(agent, asked, out, err);
@@ -102,7 +90,7 @@ static int wait_for_it(const struct agent_found *agent, const struct asked *aske
                 "or reports no results (muster-train does, other programs by muster_checkpointed); "
                 "raise --timeout, or use --no-wait",
                 asked->rank, asked->pid, timeout_s);
-        (void)poll(NULL, 0, PAUSE_MS); /* shorter is no harm */
+        (void)poll(NULL, 0, AGENT_PAUSE_MS); /* shorter is no harm */
     }
 }
 

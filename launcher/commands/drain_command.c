@@ -30,19 +30,8 @@ static const struct knob rows[] = {
      .offset = AT(without_spare),
      .section = "Flags",
      .help = "also where no spare waits: the job goes on with a node less"},
-    {.name = "no-wait",
-     .type = KNOB_BOOL,
-     .offset = AT(no_wait),
-     .section = "Flags",
-     .help = "ends as soon as the node was asked to leave"},
-    {.name = "timeout",
-     .type = KNOB_DOUBLE,
-     .offset = AT(timeout_s),
-     .initial = "300",
-     .min = 0,
-     .max = 1e6,
-     .section = "Flags",
-     .help = "seconds until the node has left and the others run"},
+    AGENT_WAIT_ROWS(AT(no_wait), "ends as soon as the node was asked to leave", AT(timeout_s),
+                    "seconds until the node has left and the others run"),
     KNOB_HELP_ROW(AT(help), "Flags"),
 };
 static const struct knob_table table = {rows, sizeof rows / sizeof *rows};
@@ -72,7 +61,6 @@ static int ask_agent(const struct agent_found *agent, const char *line, struct r
 static int await_departure(const struct agent_found *agent, const struct options *options, const char *line,
                            struct buffer *out, struct muster_error *err)
 {
-    enum { PAUSE_MS = 50 }; /* the agent's socket has one reply a connection: it is asked again */
     const struct instant until =
         instant_add(clock_now(NULL), (int64_t)(options->timeout_s * (double)NS_PER_S));
     bool goes = false, ends = false; /* the node; this agent, whose node it is */
@@ -102,7 +90,7 @@ static int await_departure(const struct agent_found *agent, const struct options
                 "node \"%s\" has not left within %g s: %s. %s; raise --timeout, or use --no-wait",
                 options->node, options->timeout_s, reply.text,
                 goes ? "It was asked to leave, and may still" : "Nothing was changed");
-        (void)poll(NULL, 0, PAUSE_MS); /* shorter is no harm */
+        (void)poll(NULL, 0, AGENT_PAUSE_MS); /* shorter is no harm */
     }
 }
 

@@ -74,7 +74,7 @@ class NoticeTest(AgentTest):
     def words(self, what, round_, count):
         """The text of <what>.<round>.<rank> for so many ranks, when all are there."""
         paths = [self.folder / f"{what}.{round_}.{rank}" for rank in range(count)]
-        wait_until(lambda: all(path.exists() for path in paths), lambda: f"{what}.{round_} of {count}: {sorted(os.listdir(self.folder))}")
+        self.await_files(lambda: all(path.exists() for path in paths), f"{what}.{round_} of {count}")
         return [path.read_text() for path in paths]
 
     def runs(self, round_, nodes):

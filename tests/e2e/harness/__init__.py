@@ -204,6 +204,10 @@ class AgentTest(unittest.TestCase):
         except OSError:
             return ""
 
+    def await_files(self, condition, what):
+        """Waits for files that workers leave in the folder; the error lists those that are there."""
+        return wait_until(condition, lambda: f"{what}; there are {sorted(os.listdir(self.folder))}")
+
     def script(self, name, text):
         """A file in the test's folder. It changes as a whole: a process that was started before may just be reading it."""
         path, new = self.folder / name, self.folder / f"{name}.new"

@@ -14,9 +14,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from harness import MUSTER, AgentTest, Machine, free_port, wait_until
-
-LIMIT = 120 if os.environ.get("MUSTER_SANITIZED") else 50  # seconds, of a wait for a round
+from harness import LIMIT, MUSTER, AgentTest, Machine, free_port
 
 # REGROUP: all, none, or the ranks that can stay; RESIZE: local ranks that take any place; DEAF: ranks that do not answer; a file fail.<rank> fails it,
 # mute.<rank> too, the seconds that it names after its answer
@@ -113,7 +111,7 @@ class Regroup(AgentTest):
 
     def running(self, round_, ranks, size=None):
         """The pids of a round's ranks, when all run."""
-        return self.wait(lambda: self.round_of(round_, ranks, size), f"round {round_} of {ranks}")
+        return self.await_files(lambda: self.round_of(round_, ranks, size), f"round {round_} of {ranks}")
 
     def round_of(self, round_, ranks, size=None):
         """The pids of a round's ranks, where all have run in it."""
@@ -133,15 +131,9 @@ class Regroup(AgentTest):
             found = filter(None, (self.round_of(round_, len(before)) for round_ in rounds))
             return next((now for now in found if all(now[rank] != before[rank] for rank in lost)), None)
 
-        now = self.wait(newest, f"a round with new ranks {lost}")
+        now = self.await_files(newest, f"a round with new ranks {lost}")
         self.assertEqual([pid == old for pid, old in zip(now, before)], [rank not in lost for rank in range(len(before))])
         return now
-
-    def wait(self, condition, what):
-        try:
-            return wait_until(condition, what, LIMIT)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; there are {sorted(os.listdir(self.folder))}") from None
 
     def fail(self, message=None, rank=None):
         if rank is None:
@@ -269,7 +261,7 @@ class Regroup(AgentTest):
         nodes = [self.node(k) for k in range(2)]
         self.running(0, 4)
         nodes[1].kill()
-        self.wait(lambda: all((self.folder / f"held.0.{rank}").exists() for rank in range(2)), "both are held")
+        self.await_files(lambda: all((self.folder / f"held.0.{rank}").exists() for rank in range(2)), "both are held")
         nodes[0].send_signal(signal.SIGTERM)
         self.finish(nodes[0], 143)
 
