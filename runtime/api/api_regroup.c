@@ -38,11 +38,10 @@ static bool moves(const struct muster_trainer *t, const struct muster_world *wor
     return trainer_has_replicas(t->trainer, first, count) || (copies_are_all(t) && count < t->world_size);
 }
 
-int muster_trainer_stay(struct muster_trainer *t, struct muster_world *world, struct muster_error *err)
+/* parts: world may be a part of one. */
+static int stay(struct muster_trainer *t, struct muster_world *world, bool parts, struct muster_error *err)
 {
-    if (!world || !t->found.device.ops->mend || t->comm.nccl || api_cut_looks(t))
-        return 0; /* ranks that are started anew may find another cut */
-    const int stays = muster_world_stay(world, err);
+    const int stays = parts ? world_stay(world, err) : muster_world_stay(world, err);
     if (stays <= 0 || world_hold(world, let_go, t, err) < 0)
         return stays > 0 ? -1 : stays;
     t->stays_in = world;
@@ -50,19 +49,29 @@ int muster_trainer_stay(struct muster_trainer *t, struct muster_world *world, st
     return moves(t, world) && world_stays_also(world, REGROUP_MOVES, err) < 0 ? -1 : 1;
 }
 
-/* Stages keep the ranks that a world of another size leaves over out of the training. */
+static bool can_stay(const struct muster_trainer *t, const struct muster_world *world)
+{
+    return world && t->found.device.ops->mend && !t->comm.nccl;
+}
+
+int muster_trainer_stay(struct muster_trainer *t, struct muster_world *world, struct muster_error *err)
+{
+    /* ranks that are started anew may find another cut */
+    return can_stay(t, world) && !api_cut_looks(t) ? stay(t, world, false, err) : 0;
+}
+
 int muster_trainer_stay_anywhere(struct muster_trainer *t, struct muster_world *world,
                                  struct muster_error *err)
 {
-    const int stays = muster_trainer_stay(t, world, err);
-    if (stays <= 0 || t->config.mesh_pipeline > 1 || !trainer_divides(t->trainer))
-        return stays;
+    if (!can_stay(t, world) || !trainer_divides(t->trainer))
+        return muster_trainer_stay(t, world, err);
+    const int stays = stay(t, world, true, err);
     const bool grows =
         t->world_size == 1 || trainer_has_replicas(t->trainer, t->rank, 1) || copies_are_all(t);
-    return world_stays_also(world, REGROUP_RESIZES, err) < 0 ||
-                   (grows && world_stays_also(world, REGROUP_GROWS, err) < 0)
-               ? -1
-               : 2;
+    if (stays <= 0 || world_stays_also(world, REGROUP_RESIZES, err) < 0 ||
+        (grows && world_stays_also(world, REGROUP_GROWS, err) < 0))
+        return stays > 0 ? -1 : stays;
+    return api_cut_looks(t) || world_is_part(world) ? 3 : 2;
 }
 
 void api_stay_end(struct muster_trainer *t)
@@ -210,6 +219,11 @@ static int keep(struct muster_trainer *t, struct muster_kept **out, struct muste
     if (has > 0)
         *out = take_pointer(&kept);
     return has;
+}
+
+int32_t muster_kept_number(const struct muster_kept *kept)
+{
+    return kept ? recover_kept_number(kept->state) : -1;
 }
 
 int muster_trainer_keep(struct muster_trainer **trainer, struct muster_kept **kept, struct muster_error *err)

@@ -458,9 +458,11 @@ MUSTER_API int muster_trainer_stay(struct muster_trainer *trainer, struct muster
                                    struct muster_error *err);
 /* The same, and the program takes a place of another rank, or in a world of another size, too: 2. After
  * muster_world_rejoin it asks for its rank and size again; where they have changed it calls
- * muster_trainer_keep, muster_trainer_open and muster_trainer_take in the place of muster_trainer_rejoin. 1:
- * its rank and size stay, as after muster_trainer_stay: gradients are compressed between replicas, parameters
- * are held in few bits, there are adapters or pipeline stages. */
+ * muster_trainer_keep, muster_trainer_open and muster_trainer_take in the place of muster_trainer_rejoin. 3:
+ * it does so in every place, since stages may be cut anew, or since world is a part, which it closes after
+ * muster_world_rejoin of the whole world. 1: its rank and size stay, as after muster_trainer_stay: gradients
+ * are compressed between replicas, parameters are held in few bits, there are adapters, or pipeline stages
+ * with copies in memory. */
 MUSTER_API int muster_trainer_stay_anywhere(struct muster_trainer *trainer, struct muster_world *world,
                                             struct muster_error *err);
 /* After muster_world_rejoin: device, memory and plan stay, and the comms are made anew. Collective with
@@ -487,6 +489,9 @@ MUSTER_API int muster_trainer_keep(struct muster_trainer **trainer, struct muste
  * and divides it anew between the ranks of this world. *kept, which may be NULL, is the trainer's from then
  * on. */
 MUSTER_API void muster_trainer_take(struct muster_trainer *trainer, struct muster_kept **kept);
+/* Ranks of one world that had equal states have the same number, from 0: where a rank is left out of the next
+ * world, another one with its number should not be. kept NULL: -1. */
+MUSTER_API int32_t muster_kept_number(const struct muster_kept *kept);
 MUSTER_API void muster_kept_free(struct muster_kept *kept);
 
 /* ---- parameters ---- */

@@ -175,9 +175,12 @@ MUSTER_API int muster_world_ended(struct muster_world *world, int64_t wait_ns, s
  * one or a part of a world, or where rank 0 serves the store: ranks are then started anew as without it.
  * launcher/docs/regroup.md has the protocol. */
 MUSTER_API int muster_world_stay(struct muster_world *world, struct muster_error *err);
+/* The same of a rank that has no state of its own, as one that waits until the others have ended: it stays in
+ * every case, and muster_world_rejoin may give it any rank of a world of any size. */
+MUSTER_API int muster_world_stay_spare(struct muster_world *world, struct muster_error *err);
 /* After a call that failed: waits for the launcher's word, for at most wait_ns nanoseconds, and then for this
  * rank's place in the next round, which has the rank and size of before (but after
- * muster_trainer_stay_anywhere). The world is of that round from then
+ * muster_world_stay_spare and muster_trainer_stay_anywhere). The world is of that round from then
  * on; its barriers, agreements and collectives count anew, as in ranks that were started for it. 1: done; 0:
  * no word came, the error was another one, and nothing has changed; -1: the launcher or its store has gone,
  * and so has the world. A rank that is not registered gets 0 at once. */

@@ -174,6 +174,8 @@ void muster_world_close(struct muster_world **world)
 {
     if (!world || !*world)
         return;
+    if ((*world)->parent)
+        (void)world_hold(*world, NULL, *world, NULL); /* removing does not fail */
     regroup_end(take_pointer(&(*world)->regroup));
     world_comm_destroy(take_pointer(&(*world)->comm)); /* before the store goes */
     if ((*world)->client)
@@ -183,6 +185,19 @@ void muster_world_close(struct muster_world **world)
 }
 
 /* ---- staying ---- */
+
+/* The world that a part was split from first: its launcher's word is for all parts. */
+static struct muster_world *root_of(const struct muster_world *world)
+{
+    while (world->parent)
+        world = world->parent;
+    return (struct muster_world *)world; /* the caller's, who has opened it */
+}
+
+bool world_is_part(const struct muster_world *world)
+{
+    return world->parent != NULL;
+}
 
 static void let_go(void *context)
 {
@@ -200,30 +215,49 @@ int muster_world_stay(struct muster_world *world, struct muster_error *err)
     return stays > 0 && regroup_hold(world->regroup, let_go, world, err) < 0 ? -1 : stays;
 }
 
+int world_stay(struct muster_world *world, struct muster_error *err)
+{
+    struct muster_world *root = root_of(world);
+    const int stays = muster_world_stay(root, err);
+    return stays > 0 && root != world && regroup_hold(root->regroup, let_go, world, err) < 0 ? -1 : stays;
+}
+
+int muster_world_stay_spare(struct muster_world *world, struct muster_error *err)
+{
+    static const enum regroup_case cases[] = {REGROUP_MOVES, REGROUP_RESIZES, REGROUP_GROWS};
+    const int stays = muster_world_stay(world, err);
+    for (size_t i = 0; stays > 0 && i < sizeof cases / sizeof *cases; i++)
+        if (world_stays_also(world, cases[i], err) < 0)
+            return -1;
+    return stays;
+}
+
 int world_hold(const struct muster_world *world, void (*let_go_of)(void *context), void *context,
                struct muster_error *err)
 {
-    return world && world->regroup ? regroup_hold(world->regroup, let_go_of, context, err) : 0;
+    struct regroup *regroup = world ? root_of(world)->regroup : NULL;
+    return regroup ? regroup_hold(regroup, let_go_of, context, err) : 0;
 }
 
 int world_stays_also(struct muster_world *world, enum regroup_case which, struct muster_error *err)
 {
-    if (!world || !world->regroup)
+    struct muster_world *root = world ? root_of(world) : NULL;
+    if (!root || !root->regroup)
         return 0;
-    world->goes_anywhere |= which == REGROUP_RESIZES;
-    return regroup_also(world->regroup, which, err);
+    root->goes_anywhere |= which == REGROUP_RESIZES;
+    return regroup_also(root->regroup, which, err);
 }
 
 void world_busy(const struct muster_world *world)
 {
-    if (world && world->regroup)
-        regroup_busy(world->regroup);
+    if (world && root_of(world)->regroup)
+        regroup_busy(root_of(world)->regroup);
 }
 
 void world_ready(const struct muster_world *world)
 {
-    if (world && world->regroup)
-        regroup_ready(world->regroup);
+    if (world && root_of(world)->regroup)
+        regroup_ready(root_of(world)->regroup);
 }
 
 int muster_world_rejoin(struct muster_world *world, int64_t wait_ns, struct muster_error *err)
@@ -231,14 +265,17 @@ int muster_world_rejoin(struct muster_world *world, int64_t wait_ns, struct must
     const int rank = world->place.rank, size = world->place.size;
     if (!world->regroup)
         return 0;
+    const int placed = regroup_await(world->regroup, wait_ns, &world->place, err);
+    if (!placed)
+        return 0;
     regroup_lock(world->regroup);
     struct world_comm *comm = take_pointer(&world->comm);
     regroup_unlock(world->regroup);
-    const int placed = regroup_await(world->regroup, wait_ns, &world->place, err);
     world_comm_destroy(comm);
-    if (placed <= 0)
-        return placed;
+    if (placed < 0)
+        return -1;
     tcpstore_client_destroy(take_pointer(&world->client));
+    world->splits = 0;
     if (!world->goes_anywhere && (world->place.rank != rank || world->place.size != size))
         return error_set(err, MUSTER_E_STATE, "rank %d of %d would be rank %d of %d after a regroup", rank,
                          size, world->place.rank, world->place.size);
@@ -355,9 +392,9 @@ static int run_collective(struct muster_world *world, const struct comm_op *op, 
                                                    .address = address,
                                                    .timeout_ns = world->timeout_ns};
         struct world_comm *comm = world_comm_create(&options, err);
-        regroup_lock(world->regroup);
+        regroup_lock(root_of(world)->regroup);
         world->comm = comm;
-        regroup_unlock(world->regroup);
+        regroup_unlock(root_of(world)->regroup);
     }
     return world->comm ? world_comm_run(world->comm, op, data, err) : -1;
 }

@@ -2,6 +2,8 @@
 #ifndef MUSTER_RUNTIME_WORLD_WORLD_H
 #define MUSTER_RUNTIME_WORLD_WORLD_H
 
+#include <stdbool.h>
+
 #include "rendezvous/store/kv_store.h"
 #include "runtime/include/muster.h"
 #include "runtime/world/regroup.h"
@@ -13,6 +15,10 @@ const struct kv_store *world_store(const struct muster_world *world);
 /* Time-out of connecting and of waiting for other ranks; the default where world is NULL. */
 int64_t world_timeout_ns(const struct muster_world *world);
 
+/* As muster_world_stay, and for a part of a world, too: the word of its root ends its collectives. After the
+ * word the caller closes the part and calls muster_world_rejoin for the root. */
+int world_stay(struct muster_world *world, struct muster_error *err);
+bool world_is_part(const struct muster_world *world);
 /* After muster_world_stay: let_go ends the collectives of a communicator when the launcher's word comes; see
  * regroup_hold. Nothing where this rank cannot stay. */
 int world_hold(const struct muster_world *world, void (*let_go)(void *context), void *context,

@@ -87,12 +87,32 @@ int run_open_world(struct run *run, struct muster_error *err)
     return 0;
 }
 
-/* The launcher sees a rank that lives, and whose steps it need not watch. */
+void run_unite(struct run *run)
+{
+    if (run->whole) {
+        muster_world_close(&run->world);
+        run->world = take_pointer(&run->whole);
+    }
+    run->rank = muster_world_rank(run->world);
+    run->world_size = muster_world_size(run->world);
+}
+
+/* The launcher sees a rank that lives, and whose steps it need not watch. 1: the others have ended; 0: ranks
+ * were lost or have come, and the world is whole again. */
 static int wait_for_others(struct run *run, struct muster_error *err)
 {
     int ended = muster_notice_listen(err) < 0 ? -1 : 0; /* it ends with the others */
+    if (!ended && muster_world_stay_spare(run->whole, err) < 0)
+        return -1;
+    muster_kept_free(take_pointer(&run->kept)); /* the others go on without it */
     while (!ended) {
-        ended = muster_heartbeat(-1, err) < 0 ? -1 : muster_world_ended(run->whole, NS_PER_S, err);
+        ended = muster_heartbeat(-1, err) < 0 ? -1 : muster_world_ended(run->whole, NS_PER_S / 4, err);
+        /* the store is lost with its node */
+        const int joined = ended > 0 ? 0 : muster_world_rejoin(run->whole, ended < 0 ? 5 * NS_PER_S : 0, err);
+        if (joined) {
+            run_unite(run);
+            return joined > 0 ? 0 : -1;
+        }
     }
     return ended;
 }
@@ -105,27 +125,72 @@ static int may_wait(struct run *run, struct muster_error *err)
     return muster_world_reduce(run->world, &wait, 1, MUSTER_MAX, err) < 0 ? -1 : wait > 0;
 }
 
-int run_leave_spares(struct run *run, struct muster_error *err)
+/* Ranks without a state wait first, then the last one of the ranks whose state most others have, too.
+ * numbers: [size] of muster_kept_number, and 1. */
+static bool waits(double *numbers, int size, int64_t left, int rank)
 {
-    const int64_t stages = run->config.mesh_pipeline, left = run->world_size % stages;
-    if (!left || run->world_size < stages)
-        return 0;
-    const int wait = may_wait(run, err);
-    if (wait <= 0)
-        return wait;
-    const int training = (int)(run->world_size - left), rank = run->rank;
-    struct muster_world *part = muster_world_split(run->world, rank >= training, rank, err);
+    for (; left; left--) {
+        int last = -1, most = 0;
+        for (int i = 0; i < size; i++) {
+            int equal = numbers[i] ? 0 : size + 1;
+            for (int j = 0; numbers[i] > 0 && j < size; j++)
+                equal += numbers[j] == numbers[i];
+            if (numbers[i] >= 0 && equal >= most) {
+                last = i;
+                most = equal;
+            }
+        }
+        if (last == rank)
+            return true;
+        numbers[last] = -1; /* it waits */
+    }
+    return false;
+}
+
+/* 1: this rank is left out; 0: it trains. */
+static int leave_spares(struct run *run, int64_t left, struct muster_error *err)
+{
+    scope_free double *numbers = mem_calloc((size_t)run->world_size, sizeof *numbers);
+    if (muster_world_agree(run->world,
+                           numbers ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory to leave ranks out"),
+                           err) < 0)
+        return -1;
+    numbers[run->rank] = 1 + muster_kept_number(run->kept);
+    if (muster_world_reduce(run->world, numbers, run->world_size, MUSTER_SUM, err) < 0)
+        return -1;
+    const bool spare = waits(numbers, run->world_size, left, run->rank);
+    const long long all = run->world_size;
+    struct muster_world *part = muster_world_split(run->world, spare, run->rank, err);
     if (!part)
         return -1;
     run->whole = run->world;
     run->world = part;
     run->rank = muster_world_rank(part);
     run->world_size = muster_world_size(part);
-    if (rank == 0)
-        printf("mesh.spare: %lld of %lld ranks wait%s, as mesh.pipeline %lld takes %d\n", (long long)left,
-               (long long)(training + left), left == 1 ? "s" : "", (long long)stages, training);
+    if (!spare && run->rank == 0)
+        printf("mesh.spare: %lld of %lld ranks wait%s, as mesh.pipeline %lld takes %lld\n", (long long)left,
+               all, left == 1 ? "s" : "", (long long)run->config.mesh_pipeline, all - (long long)left);
     (void)fflush(stdout);
-    return rank < training ? 0 : wait_for_others(run, err);
+    return spare;
+}
+
+int run_leave_spares(struct run *run, struct muster_error *err)
+{
+    for (int ended = 0; !ended;) {
+        const int64_t stages = run->config.mesh_pipeline, left = run->world_size % stages;
+        if (!left || run->world_size < stages)
+            return 0;
+        const int wait = may_wait(run, err);
+        if (wait <= 0)
+            return wait;
+        const int spare = leave_spares(run, left, err);
+        if (spare <= 0)
+            return spare;
+        ended = wait_for_others(run, err);
+        if (ended < 0)
+            return -1;
+    }
+    return 1;
 }
 
 int run_end(struct run *run, struct muster_error *err)

@@ -35,6 +35,7 @@ struct run {
     struct train_config config;     /* settings; in a training in stages, of the stage */
     struct muster_world *world;     /* run.c: of the ranks that train; NULL: not open */
     struct muster_world *whole;     /* run.c: with ranks that wait (mesh.spare); NULL: there are none */
+    bool reopens;                   /* train.c: after a loss the trainer is opened anew in any place */
     int rank, world_size;           /* run.c: in the world */
     struct muster_model *model;     /* run.c */
     bool packs;                     /* stages.c: a stage packs documents (data.packing packed) */
@@ -56,8 +57,11 @@ struct run {
 int run_open_model(struct run *run, struct muster_error *err);
 int run_open_world(struct run *run, struct muster_error *err);
 /* Collective, before anything else in the world. With mesh.spare: leaves the ranks out that the stages have
- * no place for. 0: this rank trains; 1: it was left out, and the others have ended (run_end). */
+ * no place for. 0: this rank trains, perhaps after it was left out and ranks were lost; 1: it was left out,
+ * and the others have ended (run_end). */
 int run_leave_spares(struct run *run, struct muster_error *err);
+/* After muster_world_rejoin of the whole world: no rank is left out. */
+void run_unite(struct run *run);
 int run_end(struct run *run, struct muster_error *err); /* releases the ranks that wait */
 /* Collective. The trainer of the model and the settings of section training. */
 int run_open_trainer(struct run *run, struct muster_error *err);

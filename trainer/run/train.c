@@ -89,12 +89,19 @@ static int take_state(struct run *run, struct muster_error *err)
     return recovered || take_parameters(run, err) == 0 ? recovered : -1;
 }
 
+static int stay(struct run *run, struct muster_error *err)
+{
+    const int stays = muster_trainer_stay_anywhere(run->trainer, run->world, err);
+    run->reopens = stays == 3;
+    return stays;
+}
+
 static int begin_steps(struct run *run, struct muster_error *err)
 {
     const int recovered = stages_set(run, err) < 0 ? -1 : take_state(run, err);
     if (recovered < 0 || begin_progress(run, !recovered, err) < 0 || stop_listen(run, err) < 0 ||
-        (!run->whole && muster_trainer_stay_anywhere(run->trainer, run->world, err) < 0))
-        return -1; /* ranks that are started anew divide the world */
+        stay(run, err) < 0)
+        return -1;
     return observers_open(run, err);
 }
 
@@ -135,7 +142,8 @@ static void train_close(struct run *run)
     inputs_close(&run->inputs);
 }
 
-/* With another rank, or in a world of another size: as a rank that was started anew, but with its state. */
+/* With another rank, or in a world of another size: as a rank that was started anew, but with its state. 1:
+ * it was left out of the training, and the others have ended. */
 static int go_on_elsewhere(struct run *run, struct muster_error *err)
 {
     if (run->trainer && muster_trainer_keep(&run->trainer, &run->kept, err) < 0) {
@@ -144,32 +152,38 @@ static int go_on_elsewhere(struct run *run, struct muster_error *err)
         error_clear(err); /* others may have it, or there is a checkpoint */
     }
     train_close(run);
-    run->rank = muster_world_rank(run->world);
-    run->world_size = muster_world_size(run->world);
+    run_unite(run);
+    const int spare = run_leave_spares(run, err);
+    if (spare)
+        return spare;
     if ((run->stages && stages_rejoin(run, err) < 0) ||
         muster_world_agree(run->world, open_inputs(run, err), err) < 0 || run_open_trainer(run, err) < 0)
         return -1;
     muster_trainer_take(run->trainer, &run->kept);
-    return muster_trainer_stay_anywhere(run->trainer, run->world, err) < 0 ? -1 : begin_steps(run, err);
+    return stay(run, err) < 0 ? -1 : begin_steps(run, err);
 }
 
-/* 1: this rank goes on with those that replace the lost ones; 0: the error was this rank's own; -1: err has
- * another one. */
+/* 1: this rank goes on with those that replace the lost ones; 2: it waited for them, and they have ended; 0:
+ * the error was this rank's own; -1: err has another one. */
 static int regroup(struct run *run, struct muster_error *err)
 {
     struct muster_error why = *err;
     const struct instant from = clock_now(NULL);
     for (bool open = true;; open = false) {
         const bool begun = run->trainer || run->kept;
-        const int joined = begun ? muster_world_rejoin(run->world, patience_ns(&why), &why) : 0;
+        struct muster_world *world = run->whole ? run->whole : run->world;
+        const int joined = begun ? muster_world_rejoin(world, patience_ns(&why), &why) : 0;
         if (joined <= 0)
             return joined;
         console_line_end();
         if (open)
             observers_stage(run); /* some of them read the trainer on threads of their own */
-        const bool stays = run->trainer && muster_world_rank(run->world) == run->rank &&
-                           muster_world_size(run->world) == run->world_size;
-        if ((stays ? go_on_here(run, &why) : go_on_elsewhere(run, &why)) == 0)
+        const bool stays = run->trainer && !run->reopens && muster_world_rank(world) == run->rank &&
+                           muster_world_size(world) == run->world_size;
+        const int went = stays ? go_on_here(run, &why) : go_on_elsewhere(run, &why);
+        if (went > 0)
+            return 2;
+        if (!went)
             break;
         *err = why;
     }
@@ -182,14 +196,15 @@ static int regroup(struct run *run, struct muster_error *err)
     return 1;
 }
 
+/* 1: this rank was left out in the end, and the others have ended. */
 static int train(struct run *run, struct muster_error *err)
 {
     run->progress = (struct progress){0};
     if (muster_world_agree(run->world, open_inputs(run, err), err) < 0 || run_open_trainer(run, err) < 0)
         return -1;
     int result = begin_steps(run, err) < 0 ? -1 : run_steps(run, err);
-    while (result < 0 && regroup(run, err) > 0)
-        result = run_steps(run, err);
+    for (int goes = 1; result < 0 && (goes = regroup(run, err)) > 0;)
+        result = goes == 2 ? 1 : run_steps(run, err);
     return result;
 }
 
@@ -234,8 +249,8 @@ static int train_stages(struct run *run, struct muster_error *err)
 {
     for (;;) {
         const int result = train(run, err);
-        if (result < 0 && !go_to_earlier(run, err))
-            return -1;
+        if (result > 0 || (result < 0 && !go_to_earlier(run, err)))
+            return result;
         if (!result && (stop_cuts_short(run) || stages_is_last(run)))
             return 0;
         if (!result && end_stage(run, err) < 0)
@@ -314,10 +329,10 @@ static int train_whole(struct run *run, struct muster_error *err)
     const int spare = run_leave_spares(run, err);
     if (spare)
         return spare;
-    if (stages_open(run, err) < 0 || train_stages(run, err) < 0 || finish_training(run, err) < 0 ||
-        checkpoint_command_end(run, err) < 0)
-        return -1;
-    return run_end(run, err);
+    const int left_out = stages_open(run, err) < 0 ? -1 : train_stages(run, err);
+    if (left_out)
+        return left_out;
+    return finish_training(run, err) < 0 || checkpoint_command_end(run, err) < 0 ? -1 : run_end(run, err);
 }
 
 int run_training(struct run *run, bool json, struct muster_error *err)

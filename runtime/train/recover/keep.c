@@ -15,6 +15,8 @@ bool trainer_divides(const struct trainer *trainer)
     const struct plan *plan = &trainer->plan;
     bool plain = trainer->ops->host_memory && plan->options.compression.kind == COMPRESSION_NONE &&
                  trainer->model->adapter_scale == 0;
+    /* images of different stages have different sizes */
+    plain = plain && (plan->options.mesh.side[SIDE_PIPELINE] == 1 || plan->copies < 0);
     for (int g = 0; g < plan->group_count; g++)
         plain = plain && plan->groups[g].stored == STORED_PLAIN;
     return plain;
@@ -52,6 +54,12 @@ const struct copy *kept_other(const struct recover_kept *kept, int64_t step)
     return find_copy_of(kept->kept, step);
 }
 
+int recover_kept_number(const struct recover_kept *kept)
+{
+    const struct plan_options *o = &kept->options;
+    return mesh_line(o->mesh, o->strategy == STRATEGY_NO_SHARD ? AXIS_DATA : AXIS_REPLICATE, o->rank).color;
+}
+
 /* ---- keeping it ---- */
 
 static void free_copy(struct copy *copy)
@@ -69,6 +77,7 @@ void recover_kept_destroy(struct recover_kept *kept)
         free_copy(&kept->own[i]);
         free_copy(&kept->kept[i]);
     }
+    mem_free(kept->parts);
     mem_free(kept);
 }
 GUARD_DEFINE(kept, struct recover_kept *, recover_kept_destroy);
@@ -113,8 +122,11 @@ int recover_keep(const struct trainer *trainer, const struct recover_copies *cop
 {
     struct recover_rank steps;
     GUARD(guard_kept) struct recover_kept *kept = mem_calloc(1, sizeof *kept);
-    if (!kept)
+    const int layers = trainer->model->layer_count;
+    if (!kept || !(kept->parts = mem_calloc((size_t)layers + 1, sizeof *kept->parts)))
         return error_set(err, MUSTER_E_NOMEM, "no memory to keep a state");
+    for (int l = 0; l < layers; l++)
+        kept->parts[l] = trainer->model->layers[l].part;
     kept->options = trainer->plan.options;
     kept->layout = trainer->plan.asked;
     kept->bytes = image_bytes(&trainer->plan);

@@ -7,6 +7,7 @@
 
 struct recover_kept {
     struct plan_options options; /* the plan of its layout; kernels and table are not used */
+    int *parts;                  /* [layer_count] the parts of its layers: a pipeline may be cut anew */
     uint64_t layout;             /* plan.asked: equal on all ranks of that world */
     int64_t bytes;               /* the size of an image */
     int shift;                   /* copies_shift */

@@ -26,12 +26,14 @@ bool trainer_has_replicas(const struct trainer *trainer, int first, int count);
 /* ---- a state that outlives its trainer, for a world of another size or with other places ---- */
 
 /* Whether this run's state can be divided anew between other ranks: without gradients that are compressed
- * between replicas, parameters in few bits, and adapters. */
+ * between replicas, parameters in few bits, adapters, and copies of pipeline stages. */
 bool trainer_divides(const struct trainer *trainer);
 /* After trainer_stop: copies the state, where it is whole, and the copies, and mine, the caller's text about
  * the state. 1: *out is owned by the caller; 0: there is no state; -1: no memory. */
 int recover_keep(const struct trainer *trainer, const struct recover_copies *copies,
                  const struct buffer *mine, struct recover_kept **out, struct muster_error *err);
+/* A number of the live state: equal for ranks of one world that had equal states. */
+int recover_kept_number(const struct recover_kept *kept);
 void recover_kept_destroy(struct recover_kept *kept); /* accepts NULL */
 
 /* ---- copies in a neighbour's memory ---- */

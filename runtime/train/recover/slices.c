@@ -1,6 +1,8 @@
 /* slices.c - see slices.h. */
 #include "runtime/train/recover/slices.h"
 
+#include <string.h>
+
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
@@ -47,13 +49,22 @@ static int list(const struct trainer *then, const int64_t *offsets, bool values,
 int slices_list(const struct trainer *now, const struct recover_kept *kept, int then, bool values, bool all,
                 struct slices *out, struct muster_error *err)
 {
-    struct trainer shadow = {.model = now->model};
+    const size_t layers = (size_t)now->model->layer_count;
+    struct model model = *now->model;
+    scope_free struct layer_desc *marked = mem_calloc(layers + 1, sizeof *marked);
+    struct trainer shadow = {.model = &model};
     struct plan_options options = kept->options;
     *out = (struct slices){0};
     options.rank = then;
     options.kernels = now->kernels;
     options.table = now->plan.options.table;
-    if (plan_build(now->model, &options, &shadow.plan, err) < 0)
+    if (!marked)
+        return error_set(err, MUSTER_E_NOMEM, "no memory for a model of %zu layers", layers);
+    memcpy(marked, model.layers, layers * sizeof *marked);
+    for (size_t l = 0; l < layers; l++)
+        marked[l].part = kept->parts[l];
+    model.layers = marked;
+    if (plan_build(&model, &options, &shadow.plan, err) < 0)
         return -1;
     scope_free int64_t *offsets = find_offsets(&shadow.plan);
     int result = offsets ? list(&shadow, offsets, values, all, out) : -1;

@@ -45,11 +45,11 @@ def children(pid):
 class Job:
     """Agents on loopback addresses with two ranks each; those beyond `nodes` are spare."""
 
-    def __init__(self, test, name, training, nodes=2, spares=0, tracer=(), least=None, nproc=2):
+    def __init__(self, test, name, training, nodes=2, spares=0, tracer=(), least=None, nproc=2, **sections):
         self.test, self.folder, self.port = test, test.base / name, free_port()
         self.folder.mkdir()
         config = {"training": TRAINING | training | {"output": str(self.folder / "model")}, "model": MODEL, "logging": {"interval": 20},
-                  "data": {"path": str(test.base / "text"), "tokenizer": "bytes"}}
+                  "data": {"path": str(test.base / "text"), "tokenizer": "bytes"}, **sections}
         (self.folder / "run.yaml").write_text(json.dumps(config))
         self.nodes, self.tracer, self.nproc = f"{least or nodes}:{nodes}", list(tracer), nproc
         self.agents = [self.agent(k) for k in range(nodes)]
@@ -186,6 +186,36 @@ class Regroup(unittest.TestCase):
                 self.assertEqual(job.agents[2].wait(timeout=LIMIT), 143)
                 for agent in job.agents:
                     agent.kill()
+
+    def test_stages_of_which_a_rank_is_left_over(self):
+        """Two ranks of each stage, and one that waits: after a loss it may take part, and stages may be cut anew."""
+        job = Job(self, "left over", {"strategy": "NO_SHARD", "steps": 1000000, "checkpoint_dir": str(self.base / "saved"), "checkpoint_every": 1000000},
+                  nodes=1, nproc=5, mesh={"pipeline": 2, "spare": True})
+        for lost in (2, 4):
+            workers = {int(re.search(rb"\0RANK=(\d)", pathlib.Path(f"/proc/{pid}/environ").read_bytes()).group(1)): pid for pid in job.workers(0)}
+            job.await_step(20)
+            before, seen = job.step(), job.regroups()
+            os.kill(workers[lost], signal.SIGKILL)
+            wait_until(lambda: job.regroups() > seen or job.over(), lambda: f"the ranks regroup: {job.said()[-2000:]}", LIMIT)
+            after = int(re.findall(r"step (\d+) is the next", job.said())[-1])
+            self.assertGreater(after, before - 1)
+            job.await_step(after + 40)
+            self.assertEqual(set(workers.values()) - set(job.workers(0)), {workers[lost]})
+        job.agents[0].kill()
+
+    @unittest.skipUnless(KILLS, "the long one")
+    def test_stages_in_worlds_of_other_sizes(self):
+        """Of five ranks one waits; four are two of each stage; of three one waits again."""
+        job = Job(self, "sizes", {"strategy": "NO_SHARD", "steps": 1000000}, nodes=5, least=2, nproc=1, mesh={"pipeline": 2})
+        stays = [job.workers(k)[0] for k in range(5)]
+        job.await_step(60)
+        for ranks, lost in ((4, 4), (2, 3)):
+            self.go_on(job, ranks, job.workers(0), 0, job.agents[lost].kill)
+            self.assertEqual([children(agent.pid)[0] for agent in job.agents[:lost]], stays[:lost])
+        self.go_on(job, 4, job.workers(0), 0, lambda: job.agents.append(job.agent(5)))
+        self.assertEqual([children(agent.pid)[0] for agent in job.agents[:3]], stays[:3])
+        for agent in job.agents:
+            agent.kill()
 
     @unittest.skipUnless(KILLS, "the long one")
     def test_nothing_is_left_of_a_shard(self):

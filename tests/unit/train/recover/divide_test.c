@@ -9,6 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "rendezvous/store/kv_memory.h"
+#include "runtime/plan/plan_cut.h"
 #include "runtime/train/recover/recover.h"
 #include "runtime/train/trainer_state.h"
 #include "tests/support/rank_threads.h"
@@ -39,6 +40,23 @@ struct job {
     float *params;
 };
 
+/* A world of two ranks gets another cut than that of four. */
+static int cut_stages(const struct job *job, struct model *model, const struct plan_options *options,
+                      struct muster_error *err)
+{
+    const struct plan_cut even = {.stages = options->mesh.side[SIDE_PIPELINE], .even = true};
+    if (even.stages == 1)
+        return 0;
+    if (plan_cut_model(model, options, &even, err) < 0)
+        return -1;
+    for (int l = 0; mesh_size(job->training.mesh) == 2 && l < model->layer_count; l++)
+        if (model->layers[l].part) {
+            model->layers[l].part = 0;
+            break;
+        }
+    return 0;
+}
+
 static int open_rank(struct job *job, int number, struct muster_error *err)
 {
     struct rank *r = &job->now[number];
@@ -47,7 +65,9 @@ static int open_rank(struct job *job, int number, struct muster_error *err)
     options.store = &job->store;
     options.timeout_ns = 20 * NS_PER_S;
     r->model = gpt2_create(&job->training.gpt, err);
-    r->trainer = r->model ? trainer_create(r->model, &options, err) : NULL;
+    if (!r->model || cut_stages(job, r->model, &options.plan, err) < 0)
+        return -1;
+    r->trainer = trainer_create(r->model, &options, err);
     if (!r->trainer)
         return -1;
     r->copies = job->copies ? recover_copies_create(r->trainer, 0, err) : NULL;
@@ -176,54 +196,67 @@ static void finish(struct job *job)
 }
 
 /* From four ranks to the world between, in which they go on after step `begins`, and back to four. */
-static void check(struct training *how, enum strategy strategy, int copies, const struct world *between,
-                  int64_t begins, const int back[RANKS + 1])
+static void check_between(enum strategy strategy, enum dtype dtype, int copies, const struct world *first,
+                          const struct world *between, int64_t begins, const struct world *last)
 {
-    const struct world first = {of_four(strategy), {ANEW, ANEW, ANEW, ANEW, END}};
-    struct world last = {.mesh = first.mesh};
-    memcpy(last.then, back, sizeof last.then);
-    GUARD(guard_model) struct model *model = gpt2_create(&how->gpt, NULL);
+    const struct training how = training_small();
+    GUARD(guard_model) struct model *model = gpt2_create(&how.gpt, NULL);
     const size_t count = (size_t)model_parameters(model);
     scope_free float *expected = mem_calloc(count, sizeof *expected),
                      *params = mem_calloc(count, sizeof *params);
     struct job base = job_of(strategy, copies, expected), job = job_of(strategy, copies, NULL);
-    base.training.param_dtype = job.training.param_dtype = how->param_dtype;
+    base.training.param_dtype = job.training.param_dtype = dtype;
     base.until = STEPS;
-    move_to(&base, &first);
+    move_to(&base, first);
     finish(&base);
     job.until = LOST_AFTER;
-    move_to(&job, &first);
+    move_to(&job, first);
     job.begins = begins;
     job.until = 0;
     move_to(&job, between);
     job.until = STEPS;
     job.params = params;
-    move_to(&job, &last);
+    move_to(&job, last);
     finish(&job);
     assert_memory_equal(params, expected, count * sizeof *params);
+}
+
+static void check(enum strategy strategy, enum dtype dtype, int copies, const struct world *between,
+                  int64_t begins, const int back[RANKS + 1])
+{
+    const struct world first = {of_four(strategy), {ANEW, ANEW, ANEW, ANEW, END}};
+    struct world last = {.mesh = first.mesh};
+    memcpy(last.then, back, sizeof last.then);
+    check_between(strategy, dtype, copies, &first, between, begins, &last);
 }
 
 static void replicas(void **state)
 {
     (void)state;
-    struct training how = training_small();
     const struct world three = {MESH(1, 1, 3), {3, 0, 2, END}}, one = {MESH(1, 1, 1), {1, END}},
                        two = {MESH(1, 2, 1), {1, 2, END}};
-    check(&how, STRATEGY_NO_SHARD, 0, &three, LOST_AFTER, (const int[]){1, ANEW, 0, 2, END});
-    check(&how, STRATEGY_NO_SHARD, 0, &one, LOST_AFTER, (const int[]){ANEW, ANEW, 0, ANEW, END});
+    check(STRATEGY_NO_SHARD, DTYPE_F32, 0, &three, LOST_AFTER, (const int[]){1, ANEW, 0, 2, END});
+    check(STRATEGY_NO_SHARD, DTYPE_F32, 0, &one, LOST_AFTER, (const int[]){ANEW, ANEW, 0, ANEW, END});
     /* each shard keeps one replica, and then there is no shard */
-    check(&how, STRATEGY_HYBRID_SHARD, 0, &two, LOST_AFTER, (const int[]){ANEW, ANEW, 0, 1, END});
+    check(STRATEGY_HYBRID_SHARD, DTYPE_F32, 0, &two, LOST_AFTER, (const int[]){ANEW, ANEW, 0, 1, END});
 }
 
 static void shards_with_copies(void **state)
 {
     (void)state;
-    struct training how = training_small();
     const struct world three = {MESH(1, 1, 3), {3, 0, 2, END}}, two = {MESH(1, 1, 2), {0, 2, END}};
-    check(&how, STRATEGY_FULL_SHARD, COPIES, &three, 8, (const int[]){1, ANEW, 0, 2, END});
-    how.param_dtype = DTYPE_BF16; /* with masters */
-    check(&how, STRATEGY_FULL_SHARD, COPIES, &two, 8, (const int[]){1, ANEW, 0, ANEW, END});
-    check(&how, STRATEGY_SHARD_OPTIM, COPIES, &two, 8, (const int[]){1, ANEW, 0, ANEW, END});
+    check(STRATEGY_FULL_SHARD, DTYPE_F32, COPIES, &three, 8, (const int[]){1, ANEW, 0, 2, END});
+    check(STRATEGY_FULL_SHARD, DTYPE_BF16, COPIES, &two, 8, (const int[]){1, ANEW, 0, ANEW, END});
+    check(STRATEGY_SHARD_OPTIM, DTYPE_BF16, COPIES, &two, 8, (const int[]){1, ANEW, 0, ANEW, END});
+}
+
+/* Two stages with two replicas, of which one is left of each; embedding and head share a parameter. */
+static void stages(void **state)
+{
+    (void)state;
+    const struct world first = {MESH(2, 2, 1), {ANEW, ANEW, ANEW, ANEW, END}},
+                       two = {MESH(2, 1, 1), {3, 0, END}}, last = {MESH(2, 2, 1), {ANEW, 1, 0, ANEW, END}};
+    check_between(STRATEGY_NO_SHARD, DTYPE_F32, 0, &first, &two, LOST_AFTER, &last);
 }
 
 /* More ranks: nothing is lost, so that shards need no copies. */
@@ -265,6 +298,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas),
         cmocka_unit_test(shards_with_copies),
+        cmocka_unit_test(stages),
         cmocka_unit_test(a_world_that_grows),
         cmocka_unit_test(a_shard_that_is_gone),
     };
