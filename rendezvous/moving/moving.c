@@ -266,14 +266,14 @@ static int moving_parting(const struct membership *m)
     return c->serves ? c->door.operations->parting(&c->door) : 0;
 }
 
-/* The job is over, and its elected server stays for a moment (server_has_ended): the endpoint may have an
- * agent just now, which begins the job anew unless it is told. */
+/* The job is over, and its elected server stays for a moment (server_has_ended): an agent that looks for it
+ * just now is told, and so is a new agent at the endpoint, which would begin the job anew. */
 static void tell_of_the_end(struct membership *m, int64_t linger_ns)
 {
     static const int64_t step_ns = 20 * NS_PER_MS;
     struct transport *c = m->transport;
     struct takeover_actions actions;
-    if (!m->over || !c->serves || c->at_endpoint)
+    if (!m->over || !c->serves)
         return;
     c->door.operations->part(&c->door, linger_ns);
     while (!server_has_ended(&c->door)) {

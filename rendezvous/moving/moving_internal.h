@@ -64,11 +64,8 @@ struct transport {
     bool stops; /* its workers were asked to stop */
     /* changes of the rules that are not carried out yet */
     bool changed, chosen;
-    enum takeover_reason reason; /* of the first of these changes */
-    char why[64];                /* the reason of the last change; "": there was none */
-    /* the floor: no vote about an earlier round of this epoch counts */
-    uint64_t floor_epoch;
-    uint32_t floor_round;
+    enum takeover_reason reason;          /* of the first of these changes */
+    char why[64];                         /* the reason of the last change; "": there was none */
     const struct server_frame *answering; /* while it is handled: answers to its sender take its route */
     struct agent_incarnation asker;       /* the sender */
     bool drain;                           /* descriptors may be silent although there is something */
@@ -87,7 +84,7 @@ struct transport {
     struct world_record record; /* scratch */
 };
 
-/* Whether other agents can be elected: the rules have time. */
+/* Whether other agents can be elected. */
 bool moving_is_voted(const struct transport *c);
 
 /* --- moving_messages.c --- */

@@ -40,10 +40,7 @@ void moving_take_vote(struct transport *c, struct wire_vote *vote, const char *a
 {
     struct takeover_actions actions;
     const bool addressed = vote->to.high || vote->to.low;
-    const struct world_record *known = vote->message.known;
-    const bool outdated = known->epoch && known->epoch == c->floor_epoch && known->round < c->floor_round;
-    if (strcmp(vote->job_id, c->outer->options.job_id) != 0 || (addressed && !is_self(c, vote->to)) ||
-        outdated) {
+    if (strcmp(vote->job_id, c->outer->options.job_id) != 0 || (addressed && !is_self(c, vote->to))) {
         c->refused++;
         return;
     }
@@ -121,10 +118,7 @@ static void forget_other_job(struct transport *c, const struct voter *server,
     const bool same = record ? record->epoch == known->epoch : moving_follows(c, server->incarnation);
     if (!known->epoch || moving_is_voted(c) || same)
         return;
-    c->floor_epoch = known->epoch;
-    c->floor_round = known->round;
-    const struct voter self = c->rules.self;
-    takeover_init(&c->rules, &self, c->rules.random, now);
+    takeover_forget(&c->rules, now);
 }
 
 static bool on_accept(struct transport *c, const struct wire_message *message, struct instant now)
@@ -200,7 +194,9 @@ bool moving_on_message(void *context, struct wire_message *message)
     const struct instant now = clock_now(c->outer->options.clock);
     if (c->changed)
         return false; /* the server is not this agent's any more */
-    if (c->met && c->rules.state == TAKEOVER_FOLLOW)
+    const bool serves =
+        message->kind != WIRE_AGAIN && message->kind != WIRE_VOTE; /* votes have their rules */
+    if (serves && c->met && c->rules.state == TAKEOVER_FOLLOW)
         takeover_heard(&c->rules, c->rules.server.incarnation, now);
     switch (message->kind) {
     case WIRE_ACCEPT:

@@ -324,15 +324,10 @@ static void tell(struct transport *c, const char *reason)
         options->moved(options->context, &serving);
 }
 
-/* No other agent can be elected: as at the beginning, but for this agent's past. */
+/* No agent can be elected: as at the beginning, but for this agent's past. */
 static int begin_again(struct transport *c, struct instant now, struct muster_error *err)
 {
-    const struct voter self = c->rules.self;
-    if (c->rules.known.epoch) {
-        c->floor_epoch = c->rules.known.epoch;
-        c->floor_round = c->rules.known.round;
-    }
-    takeover_init(&c->rules, &self, c->rules.random, now);
+    takeover_forget(&c->rules, now);
     c->lost_since = c->at_endpoint ? now : INSTANT_NEVER; /* a member keeps the time by itself */
     return c->at_endpoint ? 0 : moving_join_endpoint(c, err);
 }
@@ -356,7 +351,7 @@ static int change_role(struct transport *c, struct instant now, struct muster_er
         c->lost_since = INSTANT_NEVER;
         return is_at_server(c) ? 0 : follow(c, err);
     }
-    if (!moving_is_voted(c))
+    if (!takeover_elects(&c->rules))
         return begin_again(c, now, err);
     c->lost_since = instant_min(c->lost_since, now);
     return 0;
@@ -446,5 +441,6 @@ void moving_turn(struct transport *c, struct instant now)
 struct instant moving_rules_deadline(const struct transport *c)
 {
     const bool elsewhere = c->rules.state == TAKEOVER_SERVE && !c->at_endpoint;
-    return moving_is_voted(c) || elsewhere ? takeover_deadline(&c->rules) : INSTANT_NEVER;
+    const bool elects_itself = c->rules.state == TAKEOVER_SEEK && takeover_elects(&c->rules);
+    return moving_is_voted(c) || elsewhere || elects_itself ? takeover_deadline(&c->rules) : INSTANT_NEVER;
 }

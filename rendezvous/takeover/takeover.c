@@ -210,7 +210,7 @@ static int find_past(const struct takeover *t, struct agent_incarnation agent)
     return -1;
 }
 
-/* Of more voters than there is room for, those of the older records are forgotten. */
+/* Where there is no room for all voters, the older records lose theirs. */
 static void keep_past(struct takeover_work *w, const struct world_record *next)
 {
     struct takeover *t = w->t;
@@ -268,12 +268,18 @@ void takeover_chosen(struct takeover_work *w)
         t->ask_at = w->now; /* its voters are told */
 }
 
+bool takeover_is_below_floor(const struct takeover *t, const struct world_record *record)
+{
+    return record->epoch && record->epoch == t->floor_epoch && record->round < t->floor_round;
+}
+
 int takeover_take_record(struct takeover_work *w, const struct world_record *record, struct muster_error *err)
 {
     struct takeover *t = w->t;
     const bool known = t->known.epoch != 0;
     if (!record->epoch ||
-        (known && record->epoch == t->known.epoch && record_compare(record, &t->known) <= 0))
+        (known && record->epoch == t->known.epoch && record_compare(record, &t->known) <= 0) ||
+        takeover_is_below_floor(t, record))
         return 0;
     if (known && record->epoch != t->known.epoch) {
         t->refused++;
@@ -320,6 +326,23 @@ void takeover_init(struct takeover *t, const struct voter *self, uint64_t random
     t->heard = now;
 }
 
+void takeover_forget(struct takeover *t, struct instant now)
+{
+    const struct voter self = t->self;
+    const bool newer = t->known.epoch != 0;
+    const uint64_t epoch = newer ? t->known.epoch : t->floor_epoch;
+    const uint32_t round = newer ? t->known.round : t->floor_round;
+    takeover_init(t, &self, t->random, now);
+    t->floor_epoch = epoch;
+    t->floor_round = round;
+}
+
+bool takeover_elects(const struct takeover *t)
+{
+    return t->known.voter_count > 1 ||
+           (t->known.voter_count == 1 && takeover_is_self(t, &t->known.voters[0]));
+}
+
 void takeover_begin(struct takeover *t, struct instant now, struct takeover_actions *out)
 {
     struct takeover_work w = takeover_work(t, now, out);
@@ -336,15 +359,20 @@ int takeover_learn(struct takeover *t, const struct world_record *record, struct
     return takeover_take_record(&w, record, err);
 }
 
+void takeover_note_voter(struct takeover *t, struct agent_incarnation agent, struct instant now)
+{
+    const int voter = record_find_voter(&t->known, agent);
+    if (voter >= 0)
+        t->heard_voter[voter] = now;
+}
+
 void takeover_heard(struct takeover *t, struct agent_incarnation agent, struct instant now)
 {
     if (t->state == TAKEOVER_FOLLOW && agent_incarnation_equal(t->server.incarnation, agent)) {
         t->heard = now;
         t->broken_at = INSTANT_NEVER;
     }
-    const int voter = record_find_voter(&t->known, agent);
-    if (voter >= 0)
-        t->heard_voter[voter] = now;
+    takeover_note_voter(t, agent, now);
 }
 
 void takeover_connection(struct takeover *t, bool whole, struct instant now)

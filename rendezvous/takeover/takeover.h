@@ -150,6 +150,8 @@ struct takeover {
     enum takeover_state state;
     enum takeover_reason reason; /* for the last change */
     struct world_record known;
+    uint64_t floor_epoch; /* no record or message of an earlier round of this job counts: this agent knew a */
+    uint32_t floor_round; /* newer round before it forgot its records. 0,0: it has forgotten none */
     struct voter past[RECORD_VOTERS]; /* voters of the records before, the latest first: until past_until this
                                          agent looks for the server at them, or shows itself to them */
     int past_count;
@@ -185,6 +187,13 @@ struct takeover {
 /* Begins in SEEK. self is copied. random: for the time between two candidacies. */
 void takeover_init(struct takeover *t, const struct voter *self, uint64_t random, struct instant now);
 
+/* As takeover_init, for an agent that goes on: nothing of a round before the known one counts afterwards. */
+void takeover_forget(struct takeover *t, struct instant now);
+
+/* Whether another agent than the server in office can be elected, or this one can elect itself. Otherwise the
+ * rules have no time: the server of one voter is waited for. */
+bool takeover_elects(const struct takeover *t);
+
 /* Every function below empties `out` first. */
 
 /* The endpoint's agent serves a job that has not begun. In SEEK, without a record. */
@@ -204,7 +213,7 @@ void takeover_asked(struct takeover *t, const struct voter *from, const struct w
 int takeover_learn(struct takeover *t, const struct world_record *record, struct instant now,
                    struct takeover_actions *out, struct muster_error *err);
 
-/* Something was received from this agent: the server, or a voter of the server. */
+/* Something was received from this agent: the server, which serves, or a voter of the server. */
 void takeover_heard(struct takeover *t, struct agent_incarnation agent, struct instant now);
 
 /* FOLLOW: the connection to the server broke, or is whole again. */

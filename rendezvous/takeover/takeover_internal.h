@@ -25,6 +25,11 @@ static inline bool takeover_is_self(const struct takeover *t, const struct voter
 
 /* --- takeover.c --- */
 
+/* A record of this job, older than a record that this agent has forgotten. */
+bool takeover_is_below_floor(const struct takeover *t, const struct world_record *record);
+/* A voter of the known record lives. */
+void takeover_note_voter(struct takeover *t, struct agent_incarnation agent, struct instant now);
+
 struct takeover_action *takeover_act(struct takeover_work *w, enum takeover_action_kind kind,
                                      const struct voter *to);
 /* With the agent's record and ballot; the caller fills the rest. */

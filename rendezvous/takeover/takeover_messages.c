@@ -165,19 +165,30 @@ static void note_informed(struct takeover *t, struct agent_incarnation agent,
         t->informed |= 1u << voter;
 }
 
+/* An agent that asks for the server, or stands, does not serve: such a message keeps no follower. */
+static bool shows_office(const struct takeover_message *m)
+{
+    return m->kind == TAKEOVER_ACCEPT ||
+           (m->kind == TAKEOVER_MOVED && m->server &&
+            agent_incarnation_equal(m->server->incarnation, m->from->incarnation));
+}
+
 void takeover_receive(struct takeover *t, const struct takeover_message *m, struct instant now,
                       struct takeover_actions *out)
 {
     struct takeover_work w = takeover_work(t, now, out);
     const bool other = t->known.epoch && m->known->epoch && m->known->epoch != t->known.epoch;
-    if (other || !is_sound(m)) {
+    if (other || takeover_is_below_floor(t, m->known) || !is_sound(m)) {
         t->refused++;
         return;
     }
     if (takeover_is_self(t, m->from))
         return;
     (void)takeover_take_record(&w, m->known, NULL);
-    takeover_heard(t, m->from->incarnation, now);
+    if (shows_office(m))
+        takeover_heard(t, m->from->incarnation, now);
+    else
+        takeover_note_voter(t, m->from->incarnation, now);
     note_informed(t, m->from->incarnation, m->known);
     switch (m->kind) {
     case TAKEOVER_WHO:
@@ -210,7 +221,7 @@ void takeover_asked(struct takeover *t, const struct voter *from, const struct w
 {
     struct takeover_work w = takeover_work(t, now, out);
     (void)takeover_take_record(&w, known, NULL);
-    takeover_heard(t, from->incarnation, now);
+    takeover_note_voter(t, from->incarnation, now);
     note_informed(t, from->incarnation, known);
     answer_who_serves(&w, from);
 }

@@ -109,34 +109,48 @@ struct cluster {
     int chosen; /* the agent whose last proposal was; -1: none */
 };
 
-static void carry_out(struct cluster *c, int from, const struct takeover_actions *actions);
+/* A message on its way. The sender's next step changes its own copy. */
+struct letter {
+    int to;
+    struct takeover_message message;
+    struct voter from, server;
+    struct world_record known, value;
+};
 
-static void deliver(struct cluster *c, const struct takeover_action *action)
+static void seal(struct letter *letter, const struct takeover_action *action)
 {
-    const int to = (int)action->to->incarnation.low - 1;
-    const struct world_record known = *action->message.known;
-    const struct world_record value = action->message.value ? *action->message.value : known;
-    const struct voter sender = *action->message.from;
-    struct takeover_message message = action->message;
-    struct takeover_actions actions;
-    message.known = &known;
-    message.value = action->message.value ? &value : NULL;
-    message.from = &sender;
-    if (message.server)
-        message.server = message.server == action->message.from ? &sender : message.server;
-    if (to >= AGENTS || c->dead[to])
-        return;
-    takeover_receive(&c->agents[to], &message, c->now, &actions);
-    carry_out(c, to, &actions);
+    const struct takeover_message *m = &action->message;
+    *letter = (struct letter){
+        .to = (int)action->to->incarnation.low - 1, .message = *m, .from = *m->from, .known = *m->known};
+    letter->message.from = &letter->from;
+    letter->message.known = &letter->known;
+    if (m->value) {
+        letter->value = *m->value;
+        letter->message.value = &letter->value;
+    }
+    if (m->server) {
+        letter->server = *m->server;
+        letter->message.server = &letter->server;
+    }
 }
 
 static void carry_out(struct cluster *c, int from, const struct takeover_actions *actions)
 {
+    struct letter letters[TAKEOVER_ACTIONS_LIMIT];
+    int count = 0;
     for (int i = 0; i < actions->count; i++) {
         if (actions->items[i].kind == TAKEOVER_SEND)
-            deliver(c, &actions->items[i]);
+            seal(&letters[count++], &actions->items[i]);
         else if (actions->items[i].kind == TAKEOVER_CHOSEN)
             c->chosen = from;
+    }
+    for (int i = 0; i < count; i++) {
+        struct takeover_actions answers;
+        const int to = letters[i].to;
+        if (to >= AGENTS || c->dead[to])
+            continue;
+        takeover_receive(&c->agents[to], &letters[i].message, c->now, &answers);
+        carry_out(c, to, &answers);
     }
 }
 
@@ -423,6 +437,79 @@ static void voters_of_earlier_records_are_asked_for_a_minute(void **state)
     }
 }
 
+/* The server proposes a world of two nodes, is elected again before the voters have answered, and proposes
+ * the same record under its new ballot. The record names the office before: the round has no server. Its only
+ * voter stands again, and forgets nothing. */
+static void the_only_voter_of_a_round_without_a_server_serves_the_next(void **state)
+{
+    struct cluster c;
+    struct takeover_actions actions;
+    (void)state;
+    begin(&c, 3, 3);
+    struct world_record next = record_of(2, 1);
+    next.voters[0] = c.agents[0].self;
+    assert_true(takeover_propose(&c.agents[0], &next, c.now, &actions)); /* lost on its way */
+    c.now = instant_add(c.now, TAKEOVER_PATIENCE_MS * NS_PER_MS);
+    takeover_tick(&c.agents[0], c.now, &actions);
+    assert_int_equal(c.agents[0].state, TAKEOVER_STAND);
+    carry_out(&c, 0, &actions);
+    assert_int_equal(c.agents[0].state, TAKEOVER_SEEK);
+    assert_int_equal(c.agents[0].reason, TAKEOVER_OTHERS_PROPOSAL);
+    assert_int_equal(c.agents[0].known.round, 1);
+    assert_true(takeover_elects(&c.agents[0]));
+    takeover_tick(&c.agents[0], c.now, &actions);
+    assert_int_equal(c.agents[0].state, TAKEOVER_SERVE);
+    assert_true(takeover_propose(&c.agents[0], &next, c.now, &actions));
+    assert_int_equal(c.agents[0].known.round, 2);
+    /* A member of that round elects nobody. */
+    assert_int_equal(takeover_learn(&c.agents[1], &c.agents[0].known, c.now, &actions, NULL), 0);
+    assert_false(takeover_elects(&c.agents[1]));
+}
+
+/* Otherwise it could vote twice about one round. */
+static void a_forgotten_round_is_not_voted_about_again(void **state)
+{
+    struct takeover t;
+    struct takeover_actions actions;
+    const struct instant now = {NS_PER_S};
+    const struct voter self = voter_of(1), other = voter_of(2);
+    struct world_record before = record_of(3, 3), record = before;
+    (void)state;
+    takeover_init(&t, &self, 1, now);
+    record.round++;
+    assert_int_equal(takeover_learn(&t, &record, now, &actions, NULL), 0);
+    takeover_forget(&t, now);
+    takeover_forget(&t, now); /* the floor stays */
+    assert_int_equal(t.known.epoch, 0);
+    takeover_asked(&t, &other, &before, now, &actions); /* by a JOIN */
+    assert_int_equal(t.known.epoch, 0);
+    const struct takeover_message prepare = {
+        .kind = TAKEOVER_PREPARE, .from = &other, .known = &before, .ballot = {9, other.incarnation}};
+    takeover_receive(&t, &prepare, now, &actions);
+    assert_int_equal(actions.count, 0);
+    assert_int_equal(t.refused, 1);
+    assert_int_equal(takeover_learn(&t, &record, now, &actions, NULL), 0);
+    assert_int_equal(t.known.round, record.round);
+}
+
+/* Its questions are no signs of an office. */
+static void a_server_that_asks_for_the_server_is_silent(void **state)
+{
+    struct cluster c;
+    struct takeover_actions actions;
+    (void)state;
+    begin(&c, 3, 3);
+    const struct takeover_message who = {
+        .kind = TAKEOVER_WHO, .from = &c.agents[0].self, .known = &c.agents[0].known};
+    for (int ms = 0; ms < TAKEOVER_LOST_MS; ms += TAKEOVER_ASK_MS) {
+        assert_int_equal(c.agents[1].state, TAKEOVER_FOLLOW);
+        takeover_receive(&c.agents[1], &who, c.now, &actions);
+        c.now = instant_add(c.now, TAKEOVER_ASK_MS * NS_PER_MS);
+        takeover_tick(&c.agents[1], c.now, &actions);
+    }
+    assert_int_not_equal(c.agents[1].state, TAKEOVER_FOLLOW);
+}
+
 static void names_are_printable(void **state)
 {
     (void)state;
@@ -456,6 +543,9 @@ int main(void)
         cmocka_unit_test(a_spare_votes_and_does_not_stand),
         cmocka_unit_test(a_voter_of_other_voters_is_told_until_it_confirms),
         cmocka_unit_test(voters_of_earlier_records_are_asked_for_a_minute),
+        cmocka_unit_test(the_only_voter_of_a_round_without_a_server_serves_the_next),
+        cmocka_unit_test(a_forgotten_round_is_not_voted_about_again),
+        cmocka_unit_test(a_server_that_asks_for_the_server_is_silent),
         cmocka_unit_test(names_are_printable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
