@@ -1,8 +1,8 @@
-/* attention.h - inside kernels/cpu: what attention in tiles is for any type of values: which keys the queries
+/* lanes.h - inside kernels/cpu: what attention in tiles is for any type of values: which keys the queries
  * of a tile see, and the softmax of a tile's scores and its gradient, in float. Scores of a tile are S^T
  * (keys, ATTENTION_QUERIES): each query is a lane. */
-#ifndef MUSTER_KERNELS_CPU_ATTENTION_H
-#define MUSTER_KERNELS_CPU_ATTENTION_H
+#ifndef MUSTER_KERNELS_CPU_ATTENTION_LANES_H
+#define MUSTER_KERNELS_CPU_ATTENTION_LANES_H
 
 #ifdef CPU_VARIANT /* its loops are for the flags of a variant */
 

@@ -1,12 +1,12 @@
-/* tile.h - ../tile.h of bf16 factors, with sums of float: c (M,N) = or += a (M,K) b (K,N) by the
+/* pairs.h - tile.h of bf16 factors, with sums of float: c (M,N) = or += a (M,K) b (K,N) by the
  * processor's products of pairs (AVX512-BF16).
  *
  * An element here is a pair: two neighbours along K in one word, the first in the lower half. b has a row of
  * N words for each pair; `interleave` makes it of two rows. a is any matrix of pairs: bf16 in row-major order
  * is one, and so is what interleave makes of rows that are its columns. M is a multiple of 8, N of 16:
  * callers fill up with zeros. */
-#ifndef MUSTER_KERNELS_CPU_NARROW_TILE_H
-#define MUSTER_KERNELS_CPU_NARROW_TILE_H
+#ifndef MUSTER_KERNELS_CPU_ATTENTION_PAIRS_H
+#define MUSTER_KERNELS_CPU_ATTENTION_PAIRS_H
 
 #ifdef __AVX512BF16__
 

@@ -5,8 +5,8 @@
  * need unit stride along N, while a may have any strides (a transposed a costs nothing). N that is no
  * multiple of the vector is finished by one vector, then one column at a time. The sum over K runs in order,
  * in float. */
-#ifndef MUSTER_KERNELS_CPU_TILE_H
-#define MUSTER_KERNELS_CPU_TILE_H
+#ifndef MUSTER_KERNELS_CPU_ATTENTION_TILE_H
+#define MUSTER_KERNELS_CPU_ATTENTION_TILE_H
 
 #include <stddef.h>
 

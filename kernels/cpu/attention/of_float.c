@@ -1,36 +1,24 @@
-/* attention.c - attention in tiles of ATTENTION_QUERIES queries against all keys that they see (formulas:
+/* of_float.c - attention in tiles of ATTENTION_QUERIES queries against all keys that they see (formulas:
  * kernels/ref/attention.c).
  *
  * Scores are held transposed, S^T (keys, queries): the softmax of 32 queries is then 32 independent lanes,
  * with no sum across a vector, and only the tile's own q and dout have to be transposed. A tile of 1,024 keys
  * is 128 KB and stays in the second cache, so the softmax takes the whole row and needs no rescaling; the
- * (T,T) matrix never exists. Forward's piece of work for one thread is one head of queries of one sequence.
+ * (T,T) matrix never exists.
  *
- * Backward's is one head of keys with all heads of queries that read it, so that nothing is summed across
- * threads. Where these are fewer than the threads may be (and more than one head of queries reads each), it
- * is one head of queries: the first of a group writes dk and dv, the others parts of their own in `work`,
- * which are added in order at the end. Which of the two depends on the shape alone. */
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/tile.h"
+ * Where backward has parts, the first head of queries of a group writes dk and dv, and the others write parts
+ * of their own. */
+#include "kernels/cpu/attention/call.h"
+#include "kernels/cpu/attention/tile.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
-static bool attention_has_parts(const struct attention *a)
-{
-    return attention_group(a) > 1 && (int64_t)a->B * a->kv_heads < ATTENTION_SLOTS;
-}
-
 /* The memory of a thread: two score tiles (T, 32), two transposed operands (HS, 32), and copies (T, HS) of k
  * and v of one head. The copies leave out the distance between rows, which would put all rows into a few sets
  * of the cache. Forward uses one score tile, one transposed operand, and the copies. */
-static size_t attention_slot_floats(const struct attention *a)
+size_t CPU(attention_slot)(const struct attention *a)
 {
     return (size_t)2 * ATTENTION_QUERIES * ((size_t)a->T + (size_t)a->head_size) +
            (size_t)2 * (size_t)a->T * (size_t)a->head_size;
@@ -42,12 +30,11 @@ static size_t attention_part_floats(const struct attention *a)
     return (size_t)2 * (size_t)a->T * (size_t)a->head_size;
 }
 
-size_t CPU(attention_work)(const struct attention *a, int backward)
+size_t CPU(attention_parts)(const struct attention *a)
 {
-    size_t floats = attention_slots(a) * attention_slot_floats(a);
-    if (backward && attention_has_parts(a))
-        floats += (size_t)a->B * (size_t)(a->heads - a->kv_heads) * attention_part_floats(a);
-    return floats * sizeof(float);
+    return !attention_has_parts(a)
+               ? 0
+               : (size_t)a->B * (size_t)(a->heads - a->kv_heads) * attention_part_floats(a);
 }
 
 /* One head of queries of one sequence: pointers at its position 0, distances of rows, T its length. */
@@ -133,15 +120,6 @@ static ATTENTION_APART void backward_tile(const struct head *h, int first)
 
 /* ---- pieces of work ---- */
 
-/* One call: forward has dq NULL. */
-struct call {
-    const struct attention *a;
-    const float *q, *k, *v, *dout, *out, *lse;
-    float *dq, *dk, *dv, *to, *lse_to;
-    const int *beta;
-    float *slots, *parts;
-};
-
 static float *attention_part(const struct call *c, int b, int h)
 {
     int group = attention_group(c->a), others = group - 1;
@@ -203,7 +181,7 @@ static void pack_keys(const struct head *at)
     pack_rows(at->values, at->v, at->v_row, at->T, at->HS);
 }
 
-static void forward_head(const struct call *c, int b, int h, float *slot)
+void CPU(attention_forward_head)(const struct call *c, int b, int h, float *slot)
 {
     struct head at = head_at(c, b, h, slot);
     pack_keys(&at);
@@ -213,7 +191,7 @@ static void forward_head(const struct call *c, int b, int h, float *slot)
     zero_rows(at.lse_to, 1, at.T, c->a->T, 1);
 }
 
-static void backward_head(const struct call *c, int b, int h, float *slot)
+void CPU(attention_backward_head)(const struct call *c, int b, int h, float *slot)
 {
     struct head at = head_at(c, b, h, slot);
     if (h % attention_group(c->a) == 0) {
@@ -234,39 +212,8 @@ static void backward_head(const struct call *c, int b, int h, float *slot)
         zero_rows(at.dq, at.q_row, at.T, c->a->T, at.HS);
 }
 
-/* Runs fn for the heads of queries of the pieces that thread `me` of `threads` has; a piece is `each` heads.
- */
-static void share_of_heads(const struct call *c, int each, int me, int threads,
-                           void (*fn)(const struct call *, int, int, float *))
-{
-    int heads = c->a->heads;
-    int64_t pieces = (int64_t)c->a->B * heads / each;
-    float *slot = c->slots + (size_t)me * attention_slot_floats(c->a);
-    for (int64_t pair = pieces * me / threads * each; pair < pieces * (me + 1) / threads * each; pair++)
-        fn(c, (int)(pair / heads), (int)(pair % heads), slot);
-}
-
-static void for_each_head(const struct call *c, int each, void (*fn)(const struct call *, int, int, float *))
-{
-#ifdef _OPENMP
-    int slots = (int)attention_slots(c->a);
-    int64_t scores = (int64_t)c->a->B * c->a->heads * c->a->T * c->a->T;
-    /* The team always has all threads, some perhaps without work: libgomp ends the threads that a smaller
-     * team does not use and has to start them again for the next loop. */
-#pragma omp parallel if (scores >= CPU_PARALLEL_MIN)
-    {
-        int threads = omp_get_num_threads() < slots ? omp_get_num_threads() : slots,
-            me = omp_get_thread_num();
-        if (me < threads)
-            share_of_heads(c, each, me, threads, fn);
-    }
-#else
-    share_of_heads(c, each, 0, 1, fn);
-#endif
-}
-
 /* dk and dv += the parts of the other heads of each group. */
-static void add_parts(const struct call *c)
+void CPU(attention_add_parts)(const struct call *c)
 {
     const struct attention *a = c->a;
     int group = attention_group(a), HS = a->head_size;
@@ -288,36 +235,4 @@ static void add_parts(const struct call *c)
                 dv[i] += part_v[i];
         }
     }
-}
-
-void CPU(attention_forward)(void *out, void *lse, const void *q, const void *k, const void *v,
-                            const struct attention *a, void *work, void *stream)
-{
-    const struct call c = {.a = a, .q = q, .k = k, .v = v, .to = out, .lse_to = lse, .slots = work};
-    (void)stream;
-    for_each_head(&c, 1, forward_head);
-}
-
-void CPU(attention_backward)(void *dq, void *dk, void *dv, const void *dout, const void *q, const void *k,
-                             const void *v, const void *out, const void *lse, const struct attention *a,
-                             const int beta[3], void *work, void *stream)
-{
-    float *slots = work;
-    const struct call c = {.a = a,
-                           .q = q,
-                           .k = k,
-                           .v = v,
-                           .dout = dout,
-                           .out = out,
-                           .lse = lse,
-                           .dq = dq,
-                           .dk = dk,
-                           .dv = dv,
-                           .beta = beta,
-                           .slots = slots,
-                           .parts = slots + attention_slots(a) * attention_slot_floats(a)};
-    (void)stream;
-    for_each_head(&c, attention_has_parts(a) ? 1 : attention_group(a), backward_head);
-    if (attention_has_parts(a))
-        add_parts(&c);
 }

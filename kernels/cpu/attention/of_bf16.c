@@ -1,4 +1,4 @@
-/* attention.c - ../attention.c of bf16 values: products of bf16 with sums of float, softmax and
+/* of_bf16.c - of_float.c for values of bf16: products of bf16 with sums of float, softmax and
  * statistics in float. Probabilities and gradients of scores are rounded to bf16 where a product reads them.
  *
  * Rows are filled up with zeros to a multiple of 16 elements, and keys to a multiple of 8. Forward holds a
@@ -6,17 +6,12 @@
  * which stay in the first cache. Gradients of keys and values are added up in float and rounded once: in the
  * slot of the thread, or in a part for each head of queries where heads of keys are fewer than the threads
  * may be. */
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/narrow/tile.h"
+#include "kernels/cpu/attention/call.h"
+#include "kernels/cpu/attention/pairs.h"
 #include "kernels/cpu/value.h"
 
 #include <stdbool.h>
 #include <string.h>
-
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 enum { ATTENTION_KEYS = 64 }; /* a multiple of 8 */
 
@@ -35,11 +30,6 @@ static int padded_size(const struct attention *a)
 static int padded_keys(const struct attention *a)
 {
     return up_to_multiple(a->T, NARROW_ROWS) + NARROW_ROWS;
-}
-
-static bool has_parts(const struct attention *a)
-{
-    return attention_group(a) > 1 && (int64_t)a->B * a->kv_heads < ATTENTION_SLOTS;
 }
 
 /* The memory of a thread. Letters: W elements of a row, Q the queries of a tile, K keys. */
@@ -85,24 +75,15 @@ static size_t part_floats(const struct attention *a)
     return (size_t)2 * (size_t)a->T * (size_t)padded_size(a);
 }
 
-size_t CPU(attention_work)(const struct attention *a, int backward)
+size_t CPU(attention_slot)(const struct attention *a)
 {
-    size_t floats = attention_slots(a) * slot_cut(a, NULL, NULL);
-    if (backward && has_parts(a))
-        floats += (size_t)a->B * (size_t)a->heads * part_floats(a);
-    return floats * sizeof(float);
+    return slot_cut(a, NULL, NULL);
 }
 
-/* One call: forward has dq NULL. */
-struct call {
-    const struct attention *a;
-    const VALUE *q, *k, *v, *dout, *out;
-    const float *lse;
-    VALUE *dq, *dk, *dv, *to;
-    float *lse_to;
-    const int *beta;
-    float *slots, *parts;
-};
+size_t CPU(attention_parts)(const struct attention *a)
+{
+    return !attention_has_parts(a) ? 0 : (size_t)a->B * (size_t)a->heads * part_floats(a);
+}
 
 /* One head of queries of one sequence: pointers at its position 0, distances of rows. */
 struct head {
@@ -240,7 +221,7 @@ static ATTENTION_APART void forward_tile(const struct head *h, int first)
     }
 }
 
-static void forward_head(const struct call *c, int b, int h, float *memory)
+void CPU(attention_forward_head)(const struct call *c, int b, int h, float *memory)
 {
     const struct head at = head_at(c, b, h, memory);
     const int T = at.sees.T, keys = padded_keys(c->a);
@@ -329,12 +310,12 @@ static float *attention_part(const struct call *c, int b, int h)
     return c->parts + ((size_t)b * (size_t)c->a->heads + (size_t)h) * part_floats(c->a);
 }
 
-static void backward_head(const struct call *c, int b, int h, float *memory)
+void CPU(attention_backward_head)(const struct call *c, int b, int h, float *memory)
 {
     const struct head at = head_at(c, b, h, memory);
     const int group = attention_group(c->a), T = at.sees.T, keys = padded_keys(c->a);
     const size_t sums = (size_t)c->a->T * (size_t)at.W;
-    const bool parts = has_parts(c->a);
+    const bool parts = attention_has_parts(c->a);
     if (parts || h % group == 0) {
         memset(at.slot.dk, 0, (size_t)keys * (size_t)at.W * sizeof *at.slot.dk);
         memset(at.slot.dv, 0, (size_t)keys * (size_t)at.W * sizeof *at.slot.dv);
@@ -355,35 +336,7 @@ static void backward_head(const struct call *c, int b, int h, float *memory)
     }
 }
 
-/* ---- pieces of work ---- */
-
-typedef void head_function(const struct call *call, int b, int h, float *slot);
-
-/* The heads of queries of the pieces that thread `me` of `threads` has; a piece is `each` heads. */
-static void share_of_heads(const struct call *c, int each, int me, int threads, head_function *fn)
-{
-    const int heads = c->a->heads;
-    const int64_t pieces = (int64_t)c->a->B * heads / each;
-    float *slot = c->slots + (size_t)me * slot_cut(c->a, NULL, NULL);
-    for (int64_t pair = pieces * me / threads * each; pair < pieces * (me + 1) / threads * each; pair++)
-        fn(c, (int)(pair / heads), (int)(pair % heads), slot);
-}
-
-static void for_each_head(const struct call *c, int each, head_function *fn)
-{
-#ifdef _OPENMP
-    const int slots = (int)attention_slots(c->a);
-    const int64_t scores = (int64_t)c->a->B * c->a->heads * c->a->T * c->a->T;
-#pragma omp parallel if (scores >= CPU_PARALLEL_MIN) /* always of all threads: ../attention.c */
-    {
-        const int all = omp_get_num_threads(), threads = all < slots ? all : slots, me = omp_get_thread_num();
-        if (me < threads)
-            share_of_heads(c, each, me, threads, fn);
-    }
-#else
-    share_of_heads(c, each, 0, 1, fn);
-#endif
-}
+/* ---- parts of a group ---- */
 
 /* The parts of a group's heads of queries, added in order to the first one. */
 static void add_group(const struct call *c, int b, int kv_head)
@@ -403,43 +356,11 @@ static void add_group(const struct call *c, int b, int kv_head)
                a->T, a->head_size, W, c->beta[2]);
 }
 
-static void add_parts(const struct call *c)
+void CPU(attention_add_parts)(const struct call *c)
 {
     const struct attention *a = c->a;
     CPU_PARALLEL_FOR((int64_t)a->B * a->heads * a->T * a->head_size >= CPU_PARALLEL_MIN)
     for (int64_t pair = 0; pair < (int64_t)a->B * a->kv_heads; pair++) {
         add_group(c, (int)(pair / a->kv_heads), (int)(pair % a->kv_heads));
     }
-}
-
-void CPU(attention_forward)(void *out, void *lse, const void *q, const void *k, const void *v,
-                            const struct attention *a, void *work, void *stream)
-{
-    const struct call c = {.a = a, .q = q, .k = k, .v = v, .to = out, .lse_to = lse, .slots = work};
-    (void)stream;
-    for_each_head(&c, 1, forward_head);
-}
-
-void CPU(attention_backward)(void *dq, void *dk, void *dv, const void *dout, const void *q, const void *k,
-                             const void *v, const void *out, const void *lse, const struct attention *a,
-                             const int beta[3], void *work, void *stream)
-{
-    float *slots = work;
-    const struct call c = {.a = a,
-                           .q = q,
-                           .k = k,
-                           .v = v,
-                           .dout = dout,
-                           .out = out,
-                           .lse = lse,
-                           .dq = dq,
-                           .dk = dk,
-                           .dv = dv,
-                           .beta = beta,
-                           .slots = slots,
-                           .parts = slots + attention_slots(a) * slot_cut(a, NULL, NULL)};
-    (void)stream;
-    for_each_head(&c, has_parts(a) ? 1 : attention_group(a), backward_head);
-    if (has_parts(a))
-        add_parts(&c);
 }
