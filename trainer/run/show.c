@@ -160,11 +160,8 @@ static int open_show(struct run *run, struct muster_error *err)
     const char *values = muster_trainer_values(run->trainer);
     if (strcmp(values, "fp32") != 0)
         printf("values: activations and parameters as layers read them are %s, rounded at each store; sums, "
-               "statistics and losses are fp32%s\n",
-               values,
-               strcmp(muster_trainer_device(run->trainer, NULL), "cpu") == 0
-                   ? "; by plain loops, which are slow"
-                   : "");
+               "statistics and losses are fp32; products by %s%s\n",
+               values, library, strncmp(library, "loops", strlen("loops")) != 0 ? "" : ", which are slow");
     else if (passed_over)
         printf("products: %s; bf16 is storage and traffic on this processor, as %s\n", multiplies,
                passed_over);
