@@ -128,6 +128,25 @@ static void happen(struct cluster *cluster, const struct happening *h)
         if (own_life)
             cluster_check_leave(cluster, h->node);
         break;
+    case HAPPEN_SEEK:
+        if (own_life)
+            cluster_seek(cluster, h->node);
+        break;
+    case HAPPEN_GIVE_UP:
+        if (own_life)
+            cluster_give_up(cluster, h->node);
+        break;
+    case HAPPEN_ELECT:
+        cluster_elect(cluster);
+        break;
+    case HAPPEN_FOLLOW:
+        if (own_life)
+            cluster_meet_server(cluster, h->node);
+        break;
+    case HAPPEN_CHOSEN:
+        if (own_life)
+            cluster_choose(cluster, h->node);
+        break;
     case HAPPEN_LEASE_OVER:
         if (own_life)
             cluster_check_lease(cluster, h->node);
@@ -285,6 +304,7 @@ void cluster_destroy(struct cluster *cluster)
     }
     for (int i = 0; i < CLUSTER_NODE_LIMIT; i++) {
         client_destroy(cluster->nodes[i].client);
+        report_queue_forget(&cluster->nodes[i].reports, UINT64_MAX);
         cluster_free_server(cluster->nodes[i].server);
     }
     mem_free(cluster->sessions);

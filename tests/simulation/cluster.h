@@ -70,6 +70,7 @@ struct cluster_options {
     int local_world_size[CLUSTER_NODE_LIMIT]; /* : 1 */
     int role[CLUSTER_NODE_LIMIT];             /* 0..CLUSTER_ROLES-1 */
     bool listens[CLUSTER_NODE_LIMIT]; /* its workers are told of a planned stop, and save before they end */
+    bool votes;                       /* a server that is lost for good has a successor (cluster_moving.c) */
     bool own_name; /* the endpoint is the name of its machine, which need not be looked up there */
     bool beside[CLUSTER_NODE_LIMIT]; /* its agent runs on node 0's host, and has the endpoint's address too */
     int64_t clock_offset_ns[CLUSTER_NODE_LIMIT];
@@ -105,7 +106,9 @@ void cluster_destroy(struct cluster *cluster);
     X(STEP_STICK, "stick", "", "from now on the workers survive KILL")                                       \
     X(STEP_TERM, "term", "", "the agent gets TERM: leaves with 143, an elastic one drains first")            \
     X(STEP_CALM, "calm", "ms",                                                                               \
-      "faults are over: networks heal, who is missing starts, workers end well after so long")
+      "faults are over: networks heal, who is missing starts, workers end well after so long")               \
+    X(STEP_END_SERVER, "end-server", "ms",                                                                   \
+      "the serving agent ends without a word, and starts again after so long; 0: never")
 
 #define STEP_ENUM(symbol, word, unit, meaning) symbol,
 enum step_kind { STEPS(STEP_ENUM) STEP_COUNT };

@@ -24,11 +24,18 @@ void cluster_report(struct cluster *cluster, int i, enum membership_report_kind 
         return;
     if (kind == MEMBERSHIP_REPORT_STOPPED)
         node->current = (struct world_id){0};
+    node->past.held_done |= kind == MEMBERSHIP_REPORT_DONE;
     if (node->client) {
         struct muster_error err;
         if (client_report(node->client, id, kind, failure, node_time(cluster, node), &err))
             cluster_break(cluster, INVARIANT_PROTOCOL, "%s: %s", node->name, err.text);
         cluster_plan_turn(cluster, i);
+        return;
+    }
+    const bool serves = node->server && i == cluster->endpoint;
+    if (cluster->options.votes && !serves) {
+        cluster_need((void *)report_queue_push(&node->reports, id, kind, failure, ++node->sequence,
+                                               node_time(cluster, node)));
         return;
     }
     struct roster_event event = {.kind = ROSTER_REPORT};
@@ -184,6 +191,7 @@ void cluster_take_event(struct cluster *cluster, int i, const struct membership_
     struct node *node = &cluster->nodes[i];
     if (node->group.state == GROUP_OVER || node->membership_over)
         return;
+    cluster_note_event(node, event);
     switch (event->kind) {
     case MEMBERSHIP_EVENT_WORLD:
         cluster_say(cluster, node, "starts workers %d-%d of %d, round %u", event->world.rank_base,

@@ -111,12 +111,33 @@ static void vanish(struct cluster *cluster, int i, bool seen)
         break_all(cluster);
     if (i == cluster->endpoint && !seen)
         cluster->half_open = true;
+    if (i == cluster->endpoint && cluster_has_successor(cluster))
+        cluster_lose_server(cluster, seen);
     if (cluster->calm)
         cluster_schedule(cluster, &(struct happening){.at = instant_add(cluster->now, NS_PER_S),
                                                       .kind = HAPPEN_STEP,
                                                       .step = STEP_START,
                                                       .node = i,
                                                       .value = node->claimed_rank});
+}
+
+/* It is started again after a while, or never. */
+static void end_server(struct cluster *cluster, int64_t for_ns)
+{
+    const int i = cluster->endpoint;
+    const bool seen = cluster_luck(cluster, (uint64_t)i, cluster->server_lives, 9) % 2;
+    if (!cluster_server(cluster) || cluster_is_over(cluster))
+        return;
+    if (!for_ns && !cluster_has_successor(cluster))
+        for_ns = NS_PER_S; /* nobody else knows of the job */
+    vanish(cluster, i, seen);
+    cluster->nodes[i].gone = !for_ns;
+    if (for_ns)
+        cluster_schedule(cluster, &(struct happening){.at = instant_add(cluster->now, for_ns),
+                                                      .kind = HAPPEN_STEP,
+                                                      .step = STEP_START,
+                                                      .node = i,
+                                                      .value = cluster->nodes[i].claimed_rank});
 }
 
 /* A machine takes all its agents with it. */
@@ -301,7 +322,8 @@ static bool is_missing(const struct cluster *cluster, int i)
 {
     const struct node *node = &cluster->nodes[i];
     bool wanted = i < cluster->options.nodes || node->named_after != i;
-    return wanted && node->phase != NODE_UP && !node->replaced && !cluster_is_over(cluster) && !node->stuck;
+    return wanted && node->phase != NODE_UP && !node->replaced && !node->gone && !cluster_is_over(cluster) &&
+           !node->stuck;
 }
 
 static void begin_calm(struct cluster *cluster, int64_t run_ns)
@@ -432,6 +454,9 @@ void cluster_do_step(struct cluster *cluster, const struct happening *h)
         break;
     case STEP_CALM:
         begin_calm(cluster, ns);
+        break;
+    case STEP_END_SERVER:
+        end_server(cluster, ns);
         break;
     case STEP_COUNT:
         break;

@@ -7,6 +7,7 @@
 
 #include "launcher/policy/worker_group.h"
 #include "rendezvous/client/client.h"
+#include "rendezvous/client/report_queue.h"
 #include "tests/simulation/cluster.h"
 
 enum { LOCAL_SESSION = 1 };
@@ -57,6 +58,7 @@ struct node {
     struct worker_group group;
     struct instant group_at; /* real time; of the deadline that is scheduled */
     bool terminated;         /* has had a TERM */
+    bool gone;               /* for good */
     struct instant asked_at; /* terminated: when, and how long it may take to go, unless it stands still */
     int64_t leaving_ns;
     bool judged, membership_left, membership_over;
@@ -68,6 +70,12 @@ struct node {
     struct instant received_at; /* its own; of the last message */
     int64_t patience_ns;        /* with a connection on which nothing comes */
     struct server *server;      /* NULL: it does not serve; kept when the agent has ended */
+    /* votes: for its next server */
+    struct roster_join past;
+    struct report_queue reports; /* that no server has */
+    struct instant seeks_since;
+    bool stops;                    /* its workers were asked to stop */
+    uint64_t numbers, server_life; /* of its last message; the server's whose member it is */
     /* its workers */
     enum worker_phase workers;
     unsigned batch; /* generation of workers: grows with every start and end of them */
@@ -106,6 +114,11 @@ enum happening_kind {
     HAPPEN_THAW,
     HAPPEN_LEASE_OVER, /* an agent that nobody hears must have stopped */
     HAPPEN_LEAVE_BY,   /* an agent that had a TERM must have gone */
+    HAPPEN_SEEK,       /* votes: a member gives its server up */
+    HAPPEN_GIVE_UP,    /* it has found no other server */
+    HAPPEN_ELECT,      /* the voters elect another agent */
+    HAPPEN_FOLLOW,     /* a member learns of it */
+    HAPPEN_CHOSEN,     /* the voters accept a proposal */
 };
 
 struct letter;
@@ -183,8 +196,11 @@ struct cluster {
     struct sim_link links[CLUSTER_NODE_LIMIT];
     struct session *sessions; /* by number; the transport's state of them */
     uint64_t last_session, session_room;
-    int endpoint; /* the node whose agent serves there, or did so last */
-    uint64_t server_lives;
+    int endpoint;                             /* the node whose agent serves there, or did so last */
+    uint64_t server_lives, server_lives_lost; /* in all, and until the last loss */
+    struct world_record record, proposal;     /* votes: the last that was chosen; proposed */
+    bool proposed;
+    bool ran, elected;   /* votes: the record's world; its server was lost, and no record is chosen since */
     bool leapt;          /* the serving node's clock: a wait for leases may have been too short */
     bool half_open;      /* connections to a server that vanished */
     bool replaced_ranks; /* static: a rank was claimed by more than one, and the workers of both may live */
@@ -259,7 +275,7 @@ static inline struct instant real_time(const struct cluster *cluster, const stru
 /* The endpoint's address is that of its machine. */
 static inline bool is_at_endpoint(const struct cluster *cluster, int node)
 {
-    return node == 0 || cluster->options.beside[node];
+    return cluster->options.votes ? node == cluster->endpoint : node == 0 || cluster->options.beside[node];
 }
 
 static inline bool is_frozen(const struct cluster *cluster, const struct node *node)
@@ -311,6 +327,10 @@ void cluster_plan_turn(struct cluster *cluster, int node);
 /* --- cluster_life.c --- */
 
 void cluster_start_agent(struct cluster *cluster, int node, int rank, int named_after);
+/* Its membership in the present server's job, with its past. */
+void cluster_open_client(struct cluster *cluster, int node);
+struct roster_join cluster_join_of(const struct cluster *cluster, int node, bool local);
+void cluster_add_past(const struct node *node, struct roster_join *join);
 /* It is gone, with its workers. */
 void cluster_end_agent(struct cluster *cluster, int node, int exit_code);
 void cluster_exit_agent(struct cluster *cluster, int node);
@@ -344,6 +364,22 @@ void cluster_tick(struct cluster *cluster, int node);
 /* Its process stood still, or its clock leapt. */
 void cluster_wake_server(struct cluster *cluster, int node);
 void cluster_connection_broken(struct cluster *cluster, uint64_t session);
+
+/* --- cluster_moving.c --- */
+
+/* Whether another agent takes over where the serving one is lost. */
+bool cluster_has_successor(const struct cluster *cluster);
+/* The serving agent has ended. seen: its connections broke. */
+void cluster_lose_server(struct cluster *cluster, bool seen);
+void cluster_seek(struct cluster *cluster, int node);
+void cluster_give_up(struct cluster *cluster, int node);
+void cluster_elect(struct cluster *cluster);
+void cluster_meet_server(struct cluster *cluster, int node);
+/* The roster's proposal; the voters' answer. */
+void cluster_propose(struct cluster *cluster, int node);
+void cluster_choose(struct cluster *cluster, int node);
+void cluster_look_for_spare(struct cluster *cluster, int node);
+void cluster_note_event(struct node *node, const struct membership_event *event);
 
 /* --- cluster_faults.c --- */
 

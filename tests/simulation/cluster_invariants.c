@@ -143,6 +143,8 @@ void cluster_check_lease(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
     const struct server *server = cluster->nodes[cluster->endpoint].server;
+    if (cluster->options.votes)
+        return; /* two worlds in a row share a node, and need no lease */
     int64_t lease_ns = roster_lease_ns(server->roster);
     if (node->cut_at.ns == INT64_MAX || instant_add(node->stood_until, lease_ns).ns > node->cut_at.ns)
         return;
@@ -163,7 +165,8 @@ static void check_restarts(struct cluster *cluster)
     if (!roster || cluster->nodes[cluster->endpoint].phase != NODE_UP)
         return;
     int64_t restarts = roster_restart_count(roster), seen = cluster->seen_restarts;
-    if (restarts == seen)
+    const bool gathers = cluster->record.epoch && roster_state(roster) == JOB_FORMING;
+    if (restarts == seen || gathers) /* an elected server says so when it knows the members */
         return;
     bool over = roster_state(roster) >= JOB_FINISHING; /* for the restart that would be one too many */
     if (restarts > cluster->options.max_restarts + over)
@@ -186,7 +189,7 @@ void cluster_check(struct cluster *cluster)
         cluster->changed = false;
         if (!cluster->leapt)
             check_one_trains(cluster);
-        if (!cluster->options.elastic && !cluster->replaced_ranks)
+        if (!cluster->options.elastic && !cluster->replaced_ranks && !cluster->options.votes)
             check_one_world(cluster);
         check_one_holder(cluster);
         check_restarts(cluster);
@@ -268,7 +271,7 @@ static void check_sums(struct cluster *cluster, const struct seen_world *seen)
         return;
     if (expected != seen->size)
         cluster_break(cluster, INVARIANT_RANKS, "%d workers in a world of %d", expected, seen->size);
-    for (i = 0; i < seen->nodes; i++)
+    for (i = 0; i < seen->nodes && !cluster->options.votes; i++)
         if (strcmp(seen->rank[i].master, cluster->nodes[seen->rank[0].node].name) != 0)
             cluster_break(cluster, INVARIANT_RANKS, "%s was told %s for the store, and %s is rank 0",
                           cluster->nodes[seen->rank[i].node].name, seen->rank[i].master,
@@ -296,7 +299,7 @@ static void check_ranks(struct cluster *cluster, int node, const struct membersh
     if (seen->rank[rank].informed && !same_incarnation(seen->rank[rank].incarnation, self->incarnation))
         cluster_break(cluster, INVARIANT_ONE_HOLDER, "%s and %s both got rank %d of round %u", self->name,
                       cluster->nodes[seen->rank[rank].node].name, rank, world->id.round);
-    if (self->server && !served_elsewhere && rank != 0)
+    if (self->server && !served_elsewhere && rank != 0 && !cluster->record.epoch)
         cluster_break(cluster, INVARIANT_RANKS, "the serving agent got rank %d", rank);
     seen->rank[rank].informed = true;
     seen->rank[rank].node = node;

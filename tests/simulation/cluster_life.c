@@ -39,13 +39,15 @@ static struct server_question question_of(const struct cluster *cluster, int i)
 static bool serves(const struct cluster *cluster, int i)
 {
     const struct server_question question = question_of(cluster, i);
+    if (cluster->record.epoch)
+        return false; /* another agent serves, or will */
     if (!cluster->options.elastic)
         return cluster->nodes[i].claimed_rank == 0;
     return server_choose(&question) == SERVER_CHOICE_SERVE ||
            server_choose_resolved(&question, address_at, NULL);
 }
 
-static struct roster_join join_of(const struct cluster *cluster, int i, bool local)
+struct roster_join cluster_join_of(const struct cluster *cluster, int i, bool local)
 {
     static const char *const roles[CLUSTER_ROLES] = {"trainer", "evaluator", "reader"};
     const struct node *node = &cluster->nodes[i];
@@ -62,8 +64,48 @@ static struct roster_join join_of(const struct cluster *cluster, int i, bool loc
         .role = roles[cluster->options.role[i]],
         .store_addr = node->name,
         .store_port = 29500,
+        .vote_port = cluster->options.votes ? 1 : 0,
         .local = local,
     };
+}
+
+void cluster_add_past(const struct node *node, struct roster_join *join)
+{
+    join->held = node->current;
+    join->held_done = node->past.held_done;
+    join->last = node->past.last;
+    join->last_nodes = node->past.last_nodes;
+    join->last_rank = node->past.last_rank;
+    join->restart_count = node->past.restart_count;
+    join->server_left = node->past.server_left;
+    join->server_done = node->past.server_done;
+    join->epoch = node->past.epoch;
+}
+
+void cluster_open_client(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    struct roster_join past = {0};
+    cluster_new_connection(cluster, node);
+    cluster->links[i] = (struct sim_link){cluster, i};
+    cluster_add_past(node, &past);
+    const struct client_options options = {
+        .join = cluster_join_of(cluster, i, false),
+        .join_timeout_ns = cluster->options.join_timeout_ns,
+        .max_restarts = cluster->options.max_restarts,
+        .server = "node0",
+        .send = cluster_client_sends,
+        .context = &cluster->links[i],
+        .past = past.epoch ? &past : NULL,
+        .stops = node->stops,
+        .sequence = node->sequence,
+        .numbers = node->numbers,
+        .reports = &node->reports,
+    };
+    node->client = cluster_need(client_create(&options, node_time(cluster, node), NULL));
+    node->server_life = cluster->server_lives;
+    client_set_voted(node->client, past.epoch && cluster_has_successor(cluster));
+    cluster_turn(cluster, i);
 }
 
 /* All that an agent knows begins anew; its machine, and its server's memory for the tests, stay. */
@@ -91,7 +133,9 @@ static void renew(struct cluster *cluster, int i, int rank, int named_after)
     node->exited_at = (struct instant){0};
     node->current = node->last_world = (struct world_id){0};
     node->world = (struct membership_world){0};
-    node->sequence = 0;
+    node->sequence = node->numbers = 0;
+    node->past = (struct roster_join){0};
+    node->stops = node->gone = false;
     node->registration++;
     node->stood_until = node->frozen_until = node->not_before[TO_SERVER] = node->not_before[TO_AGENT] =
         (struct instant){0};
@@ -108,13 +152,13 @@ void cluster_start_agent(struct cluster *cluster, int i, int rank, int named_aft
         cluster_say(cluster, node, "joins as node rank %d", rank);
     else
         cluster_say(cluster, node, "joins");
-    struct roster_join join = join_of(cluster, i, serves(cluster, i));
+    struct roster_join join = cluster_join_of(cluster, i, serves(cluster, i));
     taken &= join.local && is_at_endpoint(cluster, i);
     if (join.local && !taken) {
         cluster_open_server(cluster, i, &join);
         return;
     }
-    if (taken) {
+    if (taken || cluster->options.votes) {
         cluster_free_server(node->server); /* a former life's */
         node->server = NULL;
     }
@@ -126,19 +170,7 @@ void cluster_start_agent(struct cluster *cluster, int i, int rank, int named_aft
                             NULL);
         return;
     }
-    join.local = false;
-    cluster_new_connection(cluster, node);
-    cluster->links[i] = (struct sim_link){cluster, i};
-    struct client_options options = {
-        .join = join,
-        .join_timeout_ns = cluster->options.join_timeout_ns,
-        .max_restarts = cluster->options.max_restarts,
-        .server = "node0",
-        .send = cluster_client_sends,
-        .context = &cluster->links[i],
-    };
-    node->client = cluster_need(client_create(&options, node_time(cluster, node), NULL));
-    cluster_turn(cluster, i);
+    cluster_open_client(cluster, i);
 }
 
 /* -- the end
@@ -153,6 +185,7 @@ void cluster_end_agent(struct cluster *cluster, int i, int exit_code)
     cluster_set_workers(cluster, node, WORKERS_NONE);
     client_destroy(node->client);
     node->client = NULL;
+    report_queue_forget(&node->reports, UINT64_MAX);
 }
 
 void cluster_exit_agent(struct cluster *cluster, int i)
@@ -173,6 +206,8 @@ void cluster_exit_agent(struct cluster *cluster, int i)
     if (server)
         for (int other = 0; i == cluster->endpoint && other < cluster->used; other++)
             cluster_break_seen(cluster, other);
+    if (server && i == cluster->endpoint && cluster_has_successor(cluster))
+        cluster_lose_server(cluster, true);
     cluster_end_agent(cluster, i, code);
     bool again = code == EXIT_CODE_NODE || code == EXIT_CODE_TERMINATED; /* as its controller does */
     if (cluster->calm && again && !node->stuck && !node->replaced && !node->foreign &&

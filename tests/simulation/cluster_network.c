@@ -226,6 +226,10 @@ void cluster_arrive(struct cluster *cluster, const struct happening *happening)
         struct instant now = node_time(cluster, node);
         node->slept &= !tells_how_things_are(node, happening);
         client_wake(node->client, now);
+        if (happening->letter->kind == WIRE_ACCEPT)
+            node->server_life = happening->server_life;
+        if (happening->letter->kind == WIRE_ACCEPT || happening->letter->kind == WIRE_EVENT)
+            client_set_voted(node->client, cluster_has_successor(cluster)); /* both carry the record */
         if (client_receive(node->client, read_letter(cluster, happening->letter), now, &err))
             cluster_break(cluster, INVARIANT_PROTOCOL, "%s: %s", node->name, err.text);
         cluster_turn(cluster, happening->node);

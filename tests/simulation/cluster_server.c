@@ -55,6 +55,10 @@ static void to_agent(struct cluster *cluster, int i, const struct roster_action 
         server->local_slot = action->member;
     if (action->kind == ROSTER_ACCEPT || action->kind == ROSTER_AGAIN)
         return;
+    if (action->kind == ROSTER_PROPOSE) {
+        cluster_propose(cluster, i);
+        return;
+    }
     struct membership_event *event = event_queue_push(&server->local);
     if (!event) {
         cluster_break(cluster, INVARIANT_PROTOCOL,
@@ -113,6 +117,7 @@ static size_t take(struct cluster *cluster, int i, const struct roster_event *ev
                     roster_job_state_name(roster_state(server->roster)));
         if (i == cluster->endpoint)
             cluster_enter(cluster, roster_state(server->roster));
+        cluster->ran |= i == cluster->endpoint && roster_state(server->roster) == JOB_RUNNING;
     }
     for (size_t k = 0; k < server->actions.count; k++) {
         const struct roster_action *action = &server->actions.items[k];
@@ -124,6 +129,8 @@ static size_t take(struct cluster *cluster, int i, const struct roster_event *ev
             to_client(cluster, server, action);
     }
     plan_tick(cluster, i);
+    if (cluster->options.votes)
+        cluster_look_for_spare(cluster, i);
     if (server->held && !roster_holds_server(server->roster))
         cluster_close_server(cluster, i);
     if (server->closing && !roster_has_remote(server->roster))
@@ -143,8 +150,13 @@ void cluster_local_events(struct cluster *cluster, int i)
     static struct membership_event event;
     struct server *server = cluster->nodes[i].server;
     server->local_woken = false;
-    while (event_queue_pop(&server->local, &event))
-        cluster_take_event(cluster, i, &event);
+    while (event_queue_pop(&server->local, &event)) {
+        const struct node *node = &cluster->nodes[i];
+        const bool repeated = cluster->options.votes && event.kind == MEMBERSHIP_EVENT_STOP &&
+                              (node->stops || !world_id_equal(event.stopped, node->current));
+        if (!repeated) /* a new server stops the world before, whose workers it has stopped already */
+            cluster_take_event(cluster, i, &event);
+    }
 }
 
 void cluster_server_receives(struct cluster *cluster, uint64_t number, const struct wire_message *message)
@@ -253,7 +265,13 @@ void cluster_open_server(struct cluster *cluster, int i, const struct roster_joi
         .epoch = cluster_luck(cluster, (uint64_t)i, node->life, 4) | 1,
         .join_timeout_ns = options->join_timeout_ns,
         .stop_timeout_ns = options->grace_ns + 2 * node->group.kill_bound_ns + node->group.clean_bound_ns,
+        .votes = options->votes,
     };
+    if (cluster->record.epoch) {
+        roster.continues = true;
+        roster.before = &cluster->record.voters[0];
+        roster.round = cluster->record.round + 1;
+    }
     cluster_free_server(node->server);
     struct server *server = node->server = cluster_need(mem_calloc(1, sizeof *server));
     server->roster = cluster_need(roster_create(&roster, node_time(cluster, node), NULL));
@@ -277,6 +295,7 @@ void cluster_open_server(struct cluster *cluster, int i, const struct roster_joi
         cluster->half_open = false;
         cluster_enter(cluster, JOB_FORMING);
     }
+    node->past.epoch = roster.epoch;
     struct roster_event event = {.kind = ROSTER_JOIN, .join = join};
     cluster_local_step(cluster, i, &event);
 }

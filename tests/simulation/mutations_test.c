@@ -12,8 +12,9 @@
 static uint64_t find_seed(uint64_t seeds, struct outcome *outcome)
 {
     struct schedule schedule;
+    const uint64_t kind = planted_bug == BUG_FREE_LOSS ? SCHEDULE_MOVING : 0;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
-        schedule_random(seed, &schedule);
+        schedule_random(kind | seed, &schedule);
         schedule_run(&schedule, outcome, NULL);
         if (outcome->broken)
             return seed;

@@ -219,3 +219,7 @@ place(rendezvous/roster/roster_job.c [=[i < roster->seen_count && failure->compl
 bug(STALE_JOIN "a JOIN of a connection that was closed is believed")
 place(rendezvous/roster/roster.c [=[return slot >= 0 && event->number && event->number < roster->members[slot].number;]=]
   [=[return slot >= 0 && event->number && event->number < roster->members[slot].number && !PLANTED(STALE_JOIN);]=])
+
+bug(FREE_LOSS "the loss of a server costs no restart")
+place(rendezvous/roster/roster_return.c [=[        roster->restart_count = used + 1;]=]
+  [=[        roster->restart_count = used + !PLANTED(FREE_LOSS);]=])

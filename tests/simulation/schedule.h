@@ -32,7 +32,9 @@ struct outcome {
     uint64_t digest; /* with a trace: cluster_digest */
 };
 
-/* Equal seeds give equal schedules: odd ones static, even ones elastic jobs. */
+/* Equal seeds give equal schedules: odd ones static, even ones elastic jobs. With SCHEDULE_MOVING in it, the
+ * serving agent ends again and again, and another agent takes over. */
+#define SCHEDULE_MOVING (UINT64_C(1) << 40)
 void schedule_random(uint64_t seed, struct schedule *out);
 
 /* Runs it to its end. trace: NULL, or what gets the text of all that happened. Equal schedules have equal

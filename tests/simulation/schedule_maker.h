@@ -33,6 +33,8 @@ void maker_start(struct maker *m, int64_t at_ms, int node);
 bool schedule_draws_host(uint64_t seed);
 /* Agents of m->shares, and the faults of the serving one. */
 void schedule_share_host(struct maker *m);
+/* The faults of a job whose server is lost again and again, up to the calm. */
+void schedule_move(struct maker *m);
 /* All of a job's faults, up to the calm. */
 void schedule_add_faults(struct maker *m);
 

@@ -167,6 +167,25 @@ static void make_elastic(struct maker *m)
     schedule_add_faults(m);
 }
 
+static void make_moving(struct maker *m)
+{
+    struct cluster_options *options = &m->schedule->options;
+    m->nodes = 4 + (int)maker_below(m, 9);
+    options->votes = true;
+    options->nodes = m->nodes;
+    options->elastic = options->seed % 2 == 0;
+    draw_common(m);
+    options->max_restarts += 2;
+    if (options->elastic) {
+        options->max_nodes = m->nodes - (maker_one_in(m, 3) ? 1 : 0);
+        options->min_nodes = 3 + (int)maker_below(m, options->max_nodes - 2);
+        options->last_call_ns = (500 + maker_below(m, 4000)) * NS_PER_MS;
+        options->regroup_ns = (500 + maker_below(m, 4000)) * NS_PER_MS;
+    }
+    start_all(m, false);
+    schedule_move(m);
+}
+
 void schedule_random(uint64_t seed, struct schedule *out)
 {
     *out = (struct schedule){.options = {.seed = seed}, .until_ms = END_BY_MS};
@@ -175,7 +194,9 @@ void schedule_random(uint64_t seed, struct schedule *out)
                           .shares = schedule_draws_host(seed)};
     for (int i = 0; i < CLUSTER_NODE_LIMIT; i++)
         maker.claim[i] = -1;
-    if (seed % 2)
+    if (seed & SCHEDULE_MOVING)
+        make_moving(&maker);
+    else if (seed % 2)
         make_static(&maker);
     else
         make_elastic(&maker);

@@ -63,6 +63,8 @@ static void write_nodes(const struct cluster_options *options, struct buffer *ou
 
 static void write_endpoint(const struct cluster_options *options, struct buffer *out)
 {
+    if (options->votes)
+        buffer_printf(out, "votes\n");
     if (options->own_name)
         buffer_printf(out, "own-name\n");
     for (int i = 0; i < CLUSTER_NODE_LIMIT; i++)
@@ -207,6 +209,8 @@ static bool read_line(struct schedule *schedule, const char *line)
         return true;
     if (strncmp(line, "beside ", 7) == 0)
         return read_beside(schedule, line);
+    if (strcmp(line, "votes") == 0)
+        return schedule->options.votes = true;
     if (strcmp(line, "own-name") == 0)
         return schedule->options.own_name = true;
     return sscanf(line, "%23s %" SCNd64, word, &value) == 2 && value >= 0 &&

@@ -19,7 +19,7 @@ struct request {
     uint64_t seed, count;
     int jobs, progress_s;
     const char *file;
-    bool trace, print, shrink;
+    bool trace, print, shrink, moving;
 };
 
 static const char usage[] =
@@ -30,6 +30,7 @@ static const char usage[] =
     "  --trace          print what happens\n"
     "  --print          print the schedule\n"
     "  --shrink         make a schedule that breaks an invariant small, and print it\n"
+    "  --moving         seeds of jobs whose server is lost again and again\n"
     "  --seeds COUNT    so many seeds from FIRST (1) on; a failing one is made small and printed\n"
     "  --mutation N     simulate_mutated only: plant the bug of this number, or list them with 'list'\n"
     "Status: 0 where every invariant held, 1 where one broke, 2 for a wrong call.\n";
@@ -178,6 +179,8 @@ static bool read_option(struct request *request, int option)
         return request->shrink = true;
     case 'm':
         return plant(optarg);
+    case 'M':
+        return request->moving = true;
     default:
         return false;
     }
@@ -186,11 +189,17 @@ static bool read_option(struct request *request, int option)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
-        {"seed", required_argument, NULL, 's'},     {"seeds", required_argument, NULL, 'n'},
-        {"jobs", required_argument, NULL, 'j'},     {"progress", required_argument, NULL, 'P'},
-        {"schedule", required_argument, NULL, 'f'}, {"trace", no_argument, NULL, 't'},
-        {"print", no_argument, NULL, 'p'},          {"shrink", no_argument, NULL, 'k'},
-        {"mutation", required_argument, NULL, 'm'}, {0},
+        {"seed", required_argument, NULL, 's'},
+        {"seeds", required_argument, NULL, 'n'},
+        {"jobs", required_argument, NULL, 'j'},
+        {"progress", required_argument, NULL, 'P'},
+        {"schedule", required_argument, NULL, 'f'},
+        {"trace", no_argument, NULL, 't'},
+        {"print", no_argument, NULL, 'p'},
+        {"shrink", no_argument, NULL, 'k'},
+        {"mutation", required_argument, NULL, 'm'},
+        {"moving", no_argument, NULL, 'M'},
+        {0},
     };
     struct request request = {.seed = 1, .jobs = 1};
     struct schedule schedule;
@@ -203,6 +212,8 @@ int main(int argc, char **argv)
         (void)fputs(usage, stderr);
         return 2;
     }
+    if (request.moving)
+        request.seed |= SCHEDULE_MOVING;
     if (request.count)
         return run_many(&request);
     if (!request.file)
