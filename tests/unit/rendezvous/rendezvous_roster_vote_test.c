@@ -3,81 +3,27 @@
 #include <string.h>
 
 #include "proto/exit_code.h"
-#include "rendezvous/roster/roster.h"
-#include "tests/support/cmocka_all.h"
+#include "tests/unit/rendezvous/vote_fixture.h"
 
-enum { AGENTS = 6 };
-
-struct fixture {
-    struct roster *roster;
-    struct roster_actions actions;
-    struct instant now;
-    int slots[AGENTS];
-    uint64_t sequence[AGENTS];
-    int proposals, worlds, verdicts; /* of the last step */
-    struct membership_event last;    /* WORLD or VERDICT */
-};
-
-static const char *const names[] = {"a", "b", "c", "d", "e", "f"};
-
-static void step(struct fixture *f, struct roster_event event)
-{
-    assert_int_equal(roster_step(f->roster, &event, f->now, &f->actions, NULL), 0);
-    f->proposals = f->worlds = f->verdicts = 0;
-    for (size_t i = 0; i < f->actions.count; i++) {
-        const struct roster_action *action = &f->actions.items[i];
-        if (action->kind == ROSTER_ACCEPT)
-            f->slots[action->session - 1] = action->member;
-        f->proposals += action->kind == ROSTER_PROPOSE;
-        f->worlds += action->kind == ROSTER_SEND_WORLD;
-        f->verdicts += action->kind == ROSTER_SEND_VERDICT;
-        if (action->kind == ROSTER_SEND_WORLD || action->kind == ROSTER_SEND_VERDICT)
-            roster_fill_event(f->roster, action, &f->last);
-        if (action->kind == ROSTER_PROPOSE)
-            assert_int_equal(action->session, 1); /* the hosting agent's */
-    }
-}
-
-static void create(struct fixture *f, int min, int max)
+/* Two nodes are an elastic job, with room for spares. */
+static void create(struct fixture *f, int nodes)
 {
     const struct roster_options options = {.job_id = "job",
-                                           .min_nodes = min,
-                                           .max_nodes = max,
-                                           .elastic = min < max || max == 2,
+                                           .min_nodes = nodes,
+                                           .max_nodes = nodes,
+                                           .elastic = nodes == 2,
                                            .max_restarts = 3,
                                            .epoch = 42,
                                            .votes = true,
                                            .join_timeout_ns = 10 * NS_PER_S,
                                            .last_call_ns = 5 * NS_PER_S};
-    *f = (struct fixture){.roster = roster_create(&options, (struct instant){0}, NULL)};
-    assert_non_null(f->roster);
-    assert_int_equal(roster_actions_init(&f->actions, roster_slot_count(f->roster), NULL), 0);
+    create_roster(f, &options, 0);
 }
 
-static void destroy(struct fixture *f)
+static void join(struct fixture *f, int who)
 {
-    roster_actions_free(&f->actions);
-    roster_destroy(f->roster);
-}
-
-static void join(struct fixture *f, int who, int min, int max)
-{
-    const struct roster_join join = {.protocol_version = ROSTER_PROTOCOL_VERSION,
-                                     .job_id = "job",
-                                     .min_nodes = min,
-                                     .max_nodes = max,
-                                     .elastic = min < max || max == 2,
-                                     .agent_name = names[who],
-                                     .node_rank = max == 2 ? -1 : who,
-                                     .incarnation = {1, (uint64_t)who + 1},
-                                     .local_world_size = 1,
-                                     .role = "trainer",
-                                     .store_addr = names[who],
-                                     .store_port = 29500,
-                                     .vote_addr = "10.0.0.9",
-                                     .vote_port = (uint16_t)(7000 + who),
-                                     .local = who == 0};
-    step(f, (struct roster_event){.kind = ROSTER_JOIN, .session = (uint64_t)who + 1, .join = &join});
+    const struct roster_join join = join_of(f, who);
+    join_as(f, who, &join);
 }
 
 static void event_of(struct fixture *f, int who, enum roster_event_kind kind)
@@ -88,25 +34,15 @@ static void event_of(struct fixture *f, int who, enum roster_event_kind kind)
                                   .exit_code = EXIT_CODE_TERMINATED});
 }
 
-static void report(struct fixture *f, int who, uint32_t round, enum membership_report_kind kind)
-{
-    struct roster_event event = {
-        .kind = ROSTER_REPORT, .session = (uint64_t)who + 1, .member = f->slots[who]};
-    event.report.id = (struct world_id){42, round};
-    event.report.kind = kind;
-    event.report.sequence = ++f->sequence[who];
-    step(f, event);
-}
-
 static void no_world_goes_out_before_it_is_chosen(void **state)
 {
     struct fixture f;
     struct world_record record;
     char text[256];
     (void)state;
-    create(&f, 5, 5);
+    create(&f, 5);
     for (int i = 0; i < 5; i++)
-        join(&f, i, 5, 5);
+        join(&f, i);
     assert_int_equal(f.proposals, 1);
     assert_int_equal(f.worlds, 0);
     assert_int_equal(roster_state(f.roster), JOB_FORMING);
@@ -136,19 +72,19 @@ static void the_server_in_office_asks_for_each_round(void **state)
 {
     struct fixture f;
     (void)state;
-    create(&f, 3, 3);
+    create(&f, 3);
     for (int i = 0; i < 3; i++)
-        join(&f, i, 3, 3);
+        join(&f, i);
     step(&f, (struct roster_event){.kind = ROSTER_CHOSEN});
     for (int i = 0; i < 3; i++)
-        report(&f, i, 0, MEMBERSHIP_REPORT_RUNNING);
+        report(&f, i, (struct world_id){42, 0}, MEMBERSHIP_REPORT_RUNNING);
     f.now = instant_add(f.now, 3 * NS_PER_S); /* c is silent */
     event_of(&f, 1, ROSTER_BEAT);
     step(&f, (struct roster_event){.kind = ROSTER_TICK});
     for (int i = 0; i < 2; i++)
-        report(&f, i, 0, MEMBERSHIP_REPORT_STOPPED);
+        report(&f, i, (struct world_id){42, 0}, MEMBERSHIP_REPORT_STOPPED);
     assert_int_equal(f.proposals, 0); /* a static world waits for its rank */
-    join(&f, 2, 3, 3);
+    join(&f, 2);
     assert_int_equal(f.proposals, 1);
     assert_int_equal(f.worlds, 0);
     step(&f, (struct roster_event){.kind = ROSTER_CHOSEN});
@@ -163,12 +99,12 @@ static void a_round_whose_member_has_gone_has_no_world(void **state)
     struct fixture f;
     struct world_record record;
     (void)state;
-    create(&f, 2, 2);
-    join(&f, 0, 2, 2);
-    join(&f, 1, 2, 2);
+    create(&f, 2);
+    join(&f, 0);
+    join(&f, 1);
     assert_int_equal(f.proposals, 1);
     event_of(&f, 1, ROSTER_LEAVE);
-    join(&f, 2, 2, 2);
+    join(&f, 2);
     assert_int_equal(f.proposals, 0); /* the voters may still choose the first proposal */
     step(&f, (struct roster_event){.kind = ROSTER_CHOSEN});
     assert_int_equal(f.worlds, 0);
@@ -186,14 +122,14 @@ static void a_spare_is_the_third_voter_of_two_nodes(void **state)
     struct fixture f;
     struct world_record record;
     (void)state;
-    create(&f, 2, 2);
-    join(&f, 0, 2, 2);
-    join(&f, 1, 2, 2);
+    create(&f, 2);
+    join(&f, 0);
+    join(&f, 1);
     roster_fill_record(f.roster, &record);
     assert_int_equal(record.voter_count, 1);
     assert_string_equal(record.voters[0].name, "a");
-    join(&f, 2, 2, 2);
-    join(&f, 3, 2, 2);
+    join(&f, 2);
+    join(&f, 3);
     roster_fill_record(f.roster, &record);
     assert_int_equal(record.voter_count, 3);
     assert_string_equal(record.voters[1].name, "b");
@@ -206,9 +142,9 @@ static void without_a_majority_the_job_ends_with_the_join_timeout(void **state)
 {
     struct fixture f;
     (void)state;
-    create(&f, 2, 2);
-    join(&f, 0, 2, 2);
-    join(&f, 1, 2, 2);
+    create(&f, 2);
+    join(&f, 0);
+    join(&f, 1);
     for (int s = 0; s < 10; s++) {
         f.now = instant_add(f.now, NS_PER_S);
         event_of(&f, 1, ROSTER_BEAT);

@@ -3,44 +3,11 @@
 #include <string.h>
 
 #include "proto/exit_code.h"
-#include "rendezvous/roster/roster.h"
-#include "tests/support/cmocka_all.h"
+#include "tests/unit/rendezvous/vote_fixture.h"
 
-enum { AGENTS = 5, LOST = 0, SERVER = 1 }; /* agent 0 was the server before */
+enum { LOST = 0, SERVER = 1 }; /* agent 0 was the server before */
 
 static const struct world_id before = {7, 4};
-
-struct fixture {
-    struct roster *roster;
-    struct roster_actions actions;
-    struct instant now;
-    bool elastic;
-    int nodes, slots[AGENTS];
-    int proposals, worlds, stops, verdicts; /* of the last step */
-    struct membership_event last;           /* WORLD or VERDICT */
-    int rank[5];                            /* group ranks of the last worlds */
-};
-
-static const char *const names[] = {"a", "b", "c", "d", "e"};
-
-static void step(struct fixture *f, struct roster_event event)
-{
-    assert_int_equal(roster_step(f->roster, &event, f->now, &f->actions, NULL), 0);
-    f->proposals = f->worlds = f->stops = f->verdicts = 0;
-    for (size_t i = 0; i < f->actions.count; i++) {
-        const struct roster_action *action = &f->actions.items[i];
-        if (action->kind == ROSTER_ACCEPT)
-            f->slots[action->session - 1] = action->member;
-        f->proposals += action->kind == ROSTER_PROPOSE;
-        f->worlds += action->kind == ROSTER_SEND_WORLD;
-        f->stops += action->kind == ROSTER_SEND_STOP;
-        f->verdicts += action->kind == ROSTER_SEND_VERDICT;
-        if (action->kind == ROSTER_SEND_WORLD || action->kind == ROSTER_SEND_VERDICT)
-            roster_fill_event(f->roster, action, &f->last);
-        if (action->kind == ROSTER_SEND_WORLD)
-            f->rank[action->session - 1] = f->last.world.group_rank;
-    }
-}
 
 static void create(struct fixture *f, bool elastic, int nodes, int64_t restarts)
 {
@@ -56,16 +23,7 @@ static void create(struct fixture *f, bool elastic, int nodes, int64_t restarts)
                                            .before = &lost,
                                            .round = before.round + 1,
                                            .join_timeout_ns = 10 * NS_PER_S};
-    *f = (struct fixture){
-        .roster = roster_create(&options, (struct instant){0}, NULL), .elastic = elastic, .nodes = nodes};
-    assert_non_null(f->roster);
-    assert_int_equal(roster_actions_init(&f->actions, roster_slot_count(f->roster), NULL), 0);
-}
-
-static void destroy(struct fixture *f)
-{
-    roster_actions_free(&f->actions);
-    roster_destroy(f->roster);
+    create_roster(f, &options, SERVER);
 }
 
 /* WORKS: its workers of the world before go on, since the server's were done. ENDS: they are still ending. */
@@ -73,31 +31,19 @@ enum { IS_NEW = 0, IS_PAST = 1, WORKS = 2, ENDS = 3 };
 
 static void join(struct fixture *f, int who, int how)
 {
-    const bool past = how != IS_NEW, works = how == WORKS;
-    struct roster_join join = {.protocol_version = ROSTER_PROTOCOL_VERSION,
-                               .job_id = "job",
-                               .min_nodes = f->elastic ? 1 : f->nodes,
-                               .max_nodes = f->nodes,
-                               .elastic = f->elastic,
-                               .agent_name = names[who],
-                               .node_rank = f->elastic ? -1 : who,
-                               .incarnation = {past ? 1 : 2, (uint64_t)who + 1},
-                               .local_world_size = 1,
-                               .role = "trainer",
-                               .store_addr = names[who],
-                               .store_port = who == SERVER ? 29500 : 0,
-                               .vote_addr = "10.0.0.9",
-                               .vote_port = (uint16_t)(7000 + who),
-                               .local = who == SERVER};
-    if (past) {
+    const bool works = how == WORKS;
+    struct roster_join join = join_of(f, who);
+    if (how == IS_NEW) {
+        join.incarnation.high = 2;
+    } else {
         join.last = before;
-        join.last_nodes = f->nodes;
+        join.last_nodes = f->options.max_nodes;
         join.last_rank = who;
         join.epoch = before.epoch;
         join.server_done = works;
         join.held = works || how == ENDS ? before : (struct world_id){0};
     }
-    step(f, (struct roster_event){.kind = ROSTER_JOIN, .session = (uint64_t)who + 1, .join = &join});
+    join_as(f, who, &join);
 }
 
 static void tick_at(struct fixture *f, int64_t ms)
@@ -173,16 +119,6 @@ static void a_member_that_is_lost_too_is_waited_for_a_second(void **state)
     destroy(&f);
 }
 
-static void report(struct fixture *f, int who, enum membership_report_kind kind)
-{
-    struct roster_event event = {
-        .kind = ROSTER_REPORT, .session = (uint64_t)who + 1, .member = f->slots[who]};
-    event.report.id = before;
-    event.report.kind = kind;
-    event.report.sequence = 1;
-    step(f, event);
-}
-
 /* A world without the server would count that agent among the voters twice: as the proposer, and as the
  * spare. */
 static void no_world_is_formed_before_the_workers_of_the_server_have_ended(void **state)
@@ -196,7 +132,7 @@ static void no_world_is_formed_before_the_workers_of_the_server_have_ended(void 
     join(&f, 3, IS_NEW);
     tick_at(&f, 1500); /* more than min_nodes are here, and have been waited for */
     assert_int_equal(f.proposals, 0);
-    report(&f, SERVER, MEMBERSHIP_REPORT_STOPPED);
+    report(&f, SERVER, before, MEMBERSHIP_REPORT_STOPPED);
     assert_int_equal(f.proposals, 1);
     roster_fill_record(f.roster, &record);
     assert_int_equal(record.nodes, 3);
@@ -261,7 +197,7 @@ static void a_world_that_needs_no_server_goes_on(void **state)
         assert_int_equal(roster_state(f.roster), JOB_RUNNING);
         assert_int_equal(roster_restart_count(f.roster), 0);
         for (int who = SERVER; who < 3; who++)
-            report(&f, who, MEMBERSHIP_REPORT_DONE);
+            report(&f, who, before, MEMBERSHIP_REPORT_DONE);
         assert_int_equal(roster_state(f.roster), JOB_FINISHING);
         assert_int_equal(f.last.exit_code, EXIT_CODE_OK);
         destroy(&f);
@@ -283,7 +219,7 @@ static void the_next_agent_of_the_server_is_waited_with(void **state)
         assert_int_equal(f.stops + f.proposals + f.verdicts, 0);
         assert_int_equal(roster_state(f.roster), JOB_RUNNING);
         for (int who = SERVER; who < 3; who++)
-            report(&f, who, MEMBERSHIP_REPORT_DONE);
+            report(&f, who, before, MEMBERSHIP_REPORT_DONE);
         assert_int_equal(roster_state(f.roster), JOB_FINISHING);
         destroy(&f);
     }
