@@ -121,6 +121,7 @@ int muster_trainer_rejoin(struct muster_trainer *t, struct muster_world *world, 
     if (made)
         return -1;
     t->announced.first = -1;
+    t->cut.steps = 0; /* the new ranks time their layers, and all ranks sum the times */
     t->next_targets = NAN;
     t->wants_checkpoint = false;
     const int stays = muster_trainer_stay(t, world, e);
@@ -215,7 +216,7 @@ static int keep(struct muster_trainer *t, struct muster_kept **out, struct muste
     count_completed(t, &before);
     if (!kept || put_state(t, &mine) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the text of a state");
-    const int has = recover_keep(t->trainer, t->copies, &mine, &kept->state, err);
+    const int has = recover_keep(t->trainer, t->copies, t->local_size, &mine, &kept->state, err);
     if (has > 0)
         *out = take_pointer(&kept);
     return has;
@@ -235,7 +236,9 @@ int muster_trainer_keep(struct muster_trainer **trainer, struct muster_kept **ke
     api_stay_end(t); /* nothing ends its collectives any more but this */
     api_saving_end(t);
     *kept = take_pointer(&t->earlier); /* it was not used: its own is older, or nothing */
-    const int result = *kept ? 1 : keep(t, kept, err);
+    /* after a loss a shard is of use with the others alone */
+    const bool useful = t->world_size == 1 || t->copies || trainer_has_replicas(t->trainer, t->rank, 1);
+    const int result = *kept ? 1 : useful ? keep(t, kept, err) : 0;
     muster_trainer_close(trainer);
     return result;
 }

@@ -371,7 +371,7 @@ int divide_recover(struct trainer *trainer, struct recover_copies *copies, const
     int result = find_before(trainer, ranks, &before, err);
     if (!result)
         trainer->whole = false;
-    if (result > 0 && !kept && recover_keep(trainer, copies, mine, &own, err) < 0)
+    if (result > 0 && !kept && recover_keep(trainer, copies, 1, mine, &own, err) < 0)
         result = -1;
     if (result > 0)
         result = divide(trainer, kept ? kept : own, &before, theirs, moved, err);

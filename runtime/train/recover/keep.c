@@ -6,6 +6,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/mem.h"
+#include "proto/base/text.h"
 #include "runtime/train/recover/image.h"
 #include "runtime/train/recover/recover.h"
 #include "runtime/train/trainer_state.h"
@@ -117,10 +118,28 @@ static int keep_copies(const struct copy *from, struct copy to[RECOVER_GENERATIO
     return 0;
 }
 
-int recover_keep(const struct trainer *trainer, const struct recover_copies *copies,
+/* Else the kernel might end this process: the others may have the state. */
+static int check_room(const struct trainer *trainer, const struct recover_copies *copies, int sharing,
+                      struct muster_error *err)
+{
+    const int64_t available = trainer->ops->memory_available(trainer->device) / (sharing > 1 ? sharing : 1);
+    const int images = copies_own(copies) ? 1 + 2 * RECOVER_GENERATIONS : 1;
+    const int64_t bytes = images * image_bytes(&trainer->plan);
+    char needed[32], free_text[32];
+    if (available <= 0 || bytes <= available)
+        return 0;
+    return error_set(err, MUSTER_E_NOMEM,
+                     "the state and its copies are %s, and this rank's part of what is free is %s",
+                     text_format_bytes(needed, sizeof needed, bytes),
+                     text_format_bytes(free_text, sizeof free_text, available));
+}
+
+int recover_keep(const struct trainer *trainer, const struct recover_copies *copies, int sharing,
                  const struct buffer *mine, struct recover_kept **out, struct muster_error *err)
 {
     struct recover_rank steps;
+    if (check_room(trainer, copies, sharing, err) < 0)
+        return -1;
     GUARD(guard_kept) struct recover_kept *kept = mem_calloc(1, sizeof *kept);
     const int layers = trainer->model->layer_count;
     if (!kept || !(kept->parts = mem_calloc((size_t)layers + 1, sizeof *kept->parts)))

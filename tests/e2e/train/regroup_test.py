@@ -188,10 +188,16 @@ class Regroup(unittest.TestCase):
                     agent.kill()
 
     def test_stages_of_which_a_rank_is_left_over(self):
-        """Two ranks of each stage, and one that waits: after a loss it may take part, and stages may be cut anew."""
-        job = Job(self, "left over", {"strategy": "NO_SHARD", "steps": 1000000, "checkpoint_dir": str(self.base / "saved"), "checkpoint_every": 1000000},
-                  nodes=1, nproc=5, mesh={"pipeline": 2, "spare": True})
-        for lost in (2, 4):
+        """Two ranks of each stage, and one that waits: after a loss it may take part, and stages may be cut anew. Four ranks have no such one,
+        and keep their cut: the new rank times its layers with the others."""
+        saves = {"checkpoint_dir": str(self.base / "saved"), "checkpoint_every": 1000000}
+        for ranks, more in ((5, saves), (4, {})):
+            with self.subTest(ranks=ranks):
+                job = Job(self, f"{ranks}", {"strategy": "NO_SHARD", "steps": 1000000} | more, nodes=1, nproc=ranks, mesh={"pipeline": 2, "spare": True})
+                self.lose_ranks(job, (2, ranks - 1))
+
+    def lose_ranks(self, job, ranks):
+        for lost in ranks:
             workers = {int(re.search(rb"\0RANK=(\d)", pathlib.Path(f"/proc/{pid}/environ").read_bytes()).group(1)): pid for pid in job.workers(0)}
             job.await_step(20)
             before, seen = job.step(), job.regroups()

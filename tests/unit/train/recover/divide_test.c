@@ -149,7 +149,7 @@ static struct recover_kept *keep(struct rank *r)
     struct recover_kept *kept = NULL;
     trainer_stop(r->trainer);
     buffer_printf(&mine, "step %lld", (long long)trainer_whole(r->trainer));
-    assert_true(recover_keep(r->trainer, r->copies, &mine, &kept, NULL) >= 0);
+    assert_true(recover_keep(r->trainer, r->copies, 1, &mine, &kept, NULL) >= 0);
     close_rank(r);
     return kept;
 }
