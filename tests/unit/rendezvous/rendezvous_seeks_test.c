@@ -1,0 +1,227 @@
+/* rendezvous_seeks_test.c - agents that take their server for lost, again and again, at random instants: each
+ * job ends, with success. Three nodes of an elastic job over loopback, in one process, with workers that
+ * exist in the reports alone.
+ *
+ *     rendezvous_seeks_test FIRST LAST    the seeds; without: 1 to 4 */
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "rendezvous/membership.h"
+#include "rendezvous/moving/moving_internal.h"
+#include "tests/support/cmocka_all.h"
+#include "tests/support/free_port.h"
+
+enum { NODES = 3, PATIENCE_S = 60 };
+
+static uint64_t first_seed = 1, last_seed = 4;
+
+struct node {
+    struct membership *membership; /* NULL: it has left */
+    struct world_id world;         /* of its workers; 0,0: it has none */
+    bool done, stops;
+    struct instant stopped_at; /* stops: its workers have ended then */
+    struct instant wakes_at;   /* it is starved until then */
+    struct muster_error err;
+};
+
+struct job {
+    uint64_t random, seed;
+    uint16_t ports[NODES];
+    struct node nodes[NODES];
+    pthread_t closing[NODES]; /* an end waits for the other nodes */
+    bool closes[NODES], ends;
+};
+
+static uint64_t draw(struct job *job, uint64_t below)
+{
+    job->random = job->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (job->random >> 33) % below;
+}
+
+static void open_node(struct job *job, int i)
+{
+    static const char *const names[NODES] = {"a", "b", "c"};
+    const struct membership_options options = {.mode = i ? MEMBERSHIP_CLIENT : MEMBERSHIP_SERVER,
+                                               .job_id = "job",
+                                               .agent_name = names[i],
+                                               .node_rank = -1,
+                                               .min_nodes = 2,
+                                               .max_nodes = NODES,
+                                               .elastic = true,
+                                               .local_world_size = 1,
+                                               .role = "trainer",
+                                               .max_restarts = 1000,
+                                               .host = "127.0.0.1",
+                                               .port = job->ports[0],
+                                               .store_addr = names[i],
+                                               .store_port = 29500,
+                                               .join_timeout_ns = PATIENCE_S * NS_PER_S,
+                                               .last_call_ns = 8 * NS_PER_S,
+                                               .regroup_ns = NS_PER_S,
+                                               .votes = true,
+                                               .vote_port = job->ports[i],
+                                               .vote_addr = "127.0.0.1",
+                                               .vote_host = "127.0.0.1"};
+    job->nodes[i] = (struct node){.membership = membership_open(&options, &job->nodes[i].err)};
+    if (!job->nodes[i].membership)
+        fail_msg("%s", job->nodes[i].err.text);
+}
+
+static void *close_node(void *membership)
+{
+    membership_destroy(membership, 2 * NS_PER_S);
+    return NULL;
+}
+
+static void report(struct job *job, int i, enum membership_report_kind kind)
+{
+    struct node *node = &job->nodes[i];
+    if (membership_report(node->membership, node->world, kind, NULL, &node->err))
+        fail_msg("seed %" PRIu64 ", node %d: %s", job->seed, i, node->err.text);
+}
+
+static void on_event(struct job *job, int i, const struct membership_event *event)
+{
+    struct node *node = &job->nodes[i];
+    switch (event->kind) {
+    case MEMBERSHIP_EVENT_WORLD:
+        node->world = event->world.id;
+        node->done = node->stops = false;
+        report(job, i, MEMBERSHIP_REPORT_RUNNING);
+        break;
+    case MEMBERSHIP_EVENT_STOP:
+        node->world = event->stopped;
+        node->stops = true;
+        node->stopped_at = instant_add(clock_now(NULL), (int64_t)draw(job, 60) * NS_PER_MS);
+        break;
+    case MEMBERSHIP_EVENT_VERDICT:
+        if (event->exit_code)
+            fail_msg("seed %" PRIu64 ", node %d: %s", job->seed, i, event->reason);
+        job->closes[i] = !pthread_create(&job->closing[i], NULL, close_node, node->membership);
+        assert_true(job->closes[i]);
+        node->membership = NULL;
+        break;
+    default:
+        break;
+    }
+}
+
+/* Its workers end. */
+static void work(struct job *job, int i)
+{
+    struct node *node = &job->nodes[i];
+    if (!node->world.epoch)
+        return;
+    if (node->stops && instant_reached(clock_now(NULL), node->stopped_at)) {
+        report(job, i, MEMBERSHIP_REPORT_STOPPED);
+        node->world = (struct world_id){0};
+        node->stops = false;
+    } else if (!node->stops && job->ends && !node->done) {
+        node->done = true;
+        report(job, i, MEMBERSHIP_REPORT_DONE);
+    }
+}
+
+static void turn(struct job *job)
+{
+    struct pollfd fds[NODES];
+    struct membership_event event;
+    for (int i = 0; i < NODES; i++) {
+        struct node *node = &job->nodes[i];
+        fds[i] = (struct pollfd){.fd = -1};
+        if (!instant_reached(clock_now(NULL), node->wakes_at))
+            continue;
+        for (int got;
+             node->membership && (got = membership_next(node->membership, &event, &node->err)) != 0;) {
+            if (got < 0)
+                fail_msg("seed %" PRIu64 ", node %d: %s", job->seed, i, node->err.text);
+            on_event(job, i, &event);
+        }
+        if (node->membership)
+            work(job, i);
+        fds[i] =
+            (struct pollfd){.fd = node->membership ? membership_fd(node->membership) : -1, .events = POLLIN};
+    }
+    (void)poll(fds, NODES, 2);
+}
+
+static void run_for(struct job *job, int64_t ns)
+{
+    const struct instant limit = instant_add(clock_now(NULL), ns);
+    do
+        turn(job);
+    while (!instant_reached(clock_now(NULL), limit));
+}
+
+/* The agent takes its server for lost, which it is not. */
+static void seek(struct job *job, int i)
+{
+    struct takeover_actions actions;
+    if (!job->nodes[i].membership)
+        return;
+    struct transport *c = job->nodes[i].membership->transport;
+    takeover_gone(&c->rules, TAKEOVER_BROKEN, clock_now(NULL), &actions);
+    moving_act(c, &actions);
+    if (!draw(job, 4))
+        job->nodes[i].wakes_at = instant_add(clock_now(NULL), (int64_t)draw(job, 300) * NS_PER_MS);
+}
+
+static bool is_there(const struct job *job)
+{
+    bool there = false;
+    for (int i = 0; i < NODES; i++)
+        there |= job->nodes[i].membership != NULL;
+    return there;
+}
+
+static void play(uint64_t seed)
+{
+    static const int pauses_ms[] = {0, 10, 50, 200, 600};
+    struct job job = {.random = seed, .seed = seed};
+    for (int i = 0; i < NODES; i++)
+        job.ports[i] = test_free_port();
+    for (int i = 0; i < NODES; i++)
+        open_node(&job, i);
+    while (!job.nodes[0].world.epoch || !job.nodes[1].world.epoch || !job.nodes[2].world.epoch)
+        turn(&job);
+    for (uint64_t left = 1 + draw(&job, 5); left; left--) {
+        run_for(&job, (int64_t)draw(&job, 1 + (uint64_t)pauses_ms[draw(&job, 5)]) * NS_PER_MS);
+        for (int i = 0; i < NODES; i++)
+            if (draw(&job, 2))
+                seek(&job, i);
+    }
+    run_for(&job, (int64_t)draw(&job, 200) * NS_PER_MS);
+    job.ends = true;
+    if (draw(&job, 2)) {
+        run_for(&job, (int64_t)draw(&job, 30) * NS_PER_MS);
+        seek(&job, 1 + (int)draw(&job, 2)); /* at the exit barrier */
+    }
+    const struct instant limit = instant_add(clock_now(NULL), PATIENCE_S * NS_PER_S);
+    while (is_there(&job)) {
+        if (instant_reached(clock_now(NULL), limit))
+            fail_msg("seed %" PRIu64 ": the job stands still", seed);
+        turn(&job);
+    }
+    for (int i = 0; i < NODES; i++)
+        if (job.closes[i])
+            assert_int_equal(pthread_join(job.closing[i], NULL), 0);
+}
+
+static void a_job_ends_however_often_its_agents_seek(void **state)
+{
+    (void)state;
+    for (uint64_t seed = first_seed; seed <= last_seed; seed++)
+        play(seed);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_job_ends_however_often_its_agents_seek)};
+    if (argc == 3) {
+        first_seed = strtoull(argv[1], NULL, 10);
+        last_seed = strtoull(argv[2], NULL, 10);
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
