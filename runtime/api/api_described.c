@@ -67,13 +67,23 @@ int api_gpu_memory(const struct muster_trainer *t, int world_size, int64_t *byte
 }
 
 /* The rate of products in the arithmetic of the settings. */
-static double rate_of(const struct muster_trainer *t, const struct plan *plan, const char **name)
+static double rate_of(const struct muster_trainer *t, enum dtype dtype, const char **name)
 {
     const struct cuda_description *d = api_described(t);
     const bool tf32 = t->config.matmul_precision == TRAIN_MATMUL_TF32;
-    const enum dtype dtype = plan->options.dtype;
     *name = dtype == DTYPE_F32 && tf32 ? "tf32" : dtype_name(dtype);
     return dtype == DTYPE_BF16 ? d->bf16 : dtype == DTYPE_F16 ? d->fp16 : tf32 ? d->tf32 : d->fp32;
+}
+
+bool api_described_rates(const struct muster_trainer *t, struct plan_rates *rates)
+{
+    const struct cuda_description *d = api_described(t);
+    const char *type;
+    const double flops = d ? rate_of(t, t->plan.value_dtype, &type) : 0;
+    if (!(flops > 0))
+        return false;
+    *rates = plan_rates_of(flops, d->memory_rate, d->nvlink > 0 ? d->nvlink : d->pcie);
+    return true;
 }
 
 static void described_row(struct buffer *out, const char *name, int64_t bytes, const char *note)
@@ -92,7 +102,7 @@ static void described_text(const struct muster_trainer *t, const struct plan *pl
     const int64_t arenas = plan_bytes_of(plan, PLAN_MEMORY_DEVICE);
     const int64_t left = d->memory_bytes - l.products - l.comm - arenas;
     const char *type;
-    const double rate = rate_of(t, plan, &type);
+    const double rate = rate_of(t, plan->options.value_dtype, &type);
     (void)buffer_printf(out, "bytes of an %s, which is described and not here (%s)\n", d->product, d->source);
     described_row(out, "memory", d->memory_bytes, "all of it: the driver's own part is not known");
     described_row(out, "plan", arenas, "device and comm");
@@ -119,7 +129,7 @@ static void described_json(const struct muster_trainer *t, const struct plan *pl
     const struct libraries l = libraries_of(t, plan->options.world_size);
     const int64_t arenas = plan_bytes_of(plan, PLAN_MEMORY_DEVICE);
     const char *type;
-    const double rate = rate_of(t, plan, &type);
+    const double rate = rate_of(t, plan->options.value_dtype, &type);
     while (out->length && out->data[out->length - 1] != '}')
         out->length--;
     out->length -= out->length > 0; /* the end of the object */

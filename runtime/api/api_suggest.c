@@ -33,7 +33,9 @@ static int check_machine(const struct muster_machine *m, struct muster_error *er
 
 static struct plan_rates rates_of(const struct muster_trainer *t, const struct muster_machine *m)
 {
-    struct plan_rates rates = plan_rates_nominal(t->config.threads ? (int)t->config.threads : 1);
+    struct plan_rates rates;
+    if (!api_described_rates(t, &rates))
+        rates = plan_rates_nominal(t->config.threads ? (int)t->config.threads : 1);
     rates.ranks_per_node = m->ranks_per_node < m->world_size ? m->ranks_per_node : 0;
     rates.link = usual_link;
     if (m->link_bytes_s > 0)
@@ -86,16 +88,17 @@ static void put_training(const struct plan_options *o, bool json, struct buffer 
                         recompute_name(o->recompute.kind), q);
 }
 
-static void put_suggestions_text(const struct muster_machine *m, int64_t memory,
+/* by: the GPU whose rates they are, NULL: ordinary cores' */
+static void put_suggestions_text(const struct muster_machine *m, int64_t memory, const char *by,
                                  const struct suggest_result *r, struct buffer *out)
 {
     char bytes[32], crossing[32];
     (void)buffer_printf(out, "# %d ranks", m->world_size);
     if (m->ranks_per_node)
         (void)buffer_printf(out, " on %d nodes", m->world_size / m->ranks_per_node);
-    (void)buffer_printf(
-        out, ", %s each: %d meshes, %d planned and proved; the fastest by the times of ordinary cores\n",
-        text_format_bytes(bytes, sizeof bytes, memory), r->meshes, r->planned);
+    (void)buffer_printf(out, ", %s each: %d meshes, %d planned and proved; the fastest by %s%s\n",
+                        text_format_bytes(bytes, sizeof bytes, memory), r->meshes, r->planned,
+                        by ? "arithmetic, at the peaks of an " : "the times of ordinary cores", by ? by : "");
     for (int i = 0; i < r->count; i++) {
         const struct suggestion *s = &r->best[i];
         (void)buffer_printf(
@@ -111,13 +114,14 @@ static void put_suggestions_text(const struct muster_machine *m, int64_t memory,
     }
 }
 
-static void put_suggestions_json(const struct muster_machine *m, int64_t memory,
+static void put_suggestions_json(const struct muster_machine *m, int64_t memory, const char *by,
                                  const struct suggest_result *r, struct buffer *out)
 {
-    (void)buffer_printf(out,
-                        "{\"schema\": \"muster-suggest-1\",\n \"world_size\": %d, \"ranks_per_node\": %d, "
-                        "\"memory\": %" PRId64 ",\n \"meshes\": %d, \"planned\": %d,\n \"suggestions\": [",
-                        m->world_size, m->ranks_per_node, memory, r->meshes, r->planned);
+    (void)buffer_printf(
+        out,
+        "{\"schema\": \"muster-suggest-1\",\n \"world_size\": %d, \"ranks_per_node\": %d, "
+        "\"memory\": %" PRId64 ", \"rates\": \"%s\",\n \"meshes\": %d, \"planned\": %d,\n \"suggestions\": [",
+        m->world_size, m->ranks_per_node, memory, by ? by : "ordinary cores", r->meshes, r->planned);
     for (int i = 0; i < r->count; i++) {
         const struct suggestion *s = &r->best[i];
         (void)buffer_printf(out,
@@ -175,7 +179,9 @@ static int suggest(struct muster_trainer *t, const struct muster_machine *m, int
         return error_set(err, MUSTER_E_NOMEM, "no memory for suggestions");
     if (plan_suggest(&t->model, &t->plan, &request, result, err) < 0)
         return -1;
-    (format == MUSTER_PLAN_JSON ? put_suggestions_json : put_suggestions_text)(m, request.memory, result,
+    struct plan_rates peaks;
+    const char *by = api_described_rates(t, &peaks) ? api_described(t)->product : NULL;
+    (format == MUSTER_PLAN_JSON ? put_suggestions_json : put_suggestions_text)(m, request.memory, by, result,
                                                                                out);
     return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory to print suggestions") : 0;
 }

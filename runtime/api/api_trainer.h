@@ -160,6 +160,9 @@ int64_t api_described_memory(const struct muster_trainer *trainer, int world_siz
  */
 int api_gpu_memory(const struct muster_trainer *trainer, int world_size, int64_t *bytes,
                    struct muster_error *err);
+/* The described GPU's peaks; false: none is described, or it has no products of the type. */
+struct plan_rates;
+bool api_described_rates(const struct muster_trainer *trainer, struct plan_rates *rates);
 /* Adds the described GPU's memory, and the least time of a step by arithmetic, to the text of a plan (enum
  * muster_plan_format). */
 int api_described_text(const struct muster_trainer *trainer, const struct plan *plan, int32_t format,

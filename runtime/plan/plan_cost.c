@@ -9,10 +9,10 @@
 
 enum { STEPS_PREDICTED = 3 }; /* the first begins with nothing; all later steps are equal */
 
-struct plan_rates plan_rates_nominal(int threads)
+struct plan_rates plan_rates_of(double flops, double memory, double line)
 {
-    const double cores = threads > 1 ? threads : 1, byte_s = 1 / (8e9 * cores);
-    struct plan_rates rates = {.flops = 60e9 * cores, .memory = 8e9 * cores};
+    const double byte_s = 1 / memory;
+    struct plan_rates rates = {.flops = flops, .memory = memory};
     for (int k = 0; k < OP_KIND_COUNT; k++)
         rates.op[k].byte_s = byte_s;
     rates.op[OP_COPY].byte_s = rates.op[OP_ENCODE].byte_s = rates.op[OP_DECODE].byte_s = 2 * byte_s;
@@ -20,8 +20,14 @@ struct plan_rates plan_rates_nominal(int threads)
     rates.op[OP_AVERAGE].byte_s = rates.op[OP_ROWS].byte_s = 3 * byte_s;
     rates.op[OP_CAST].byte_s = rates.cast_narrow.byte_s = 1.5 * byte_s;
     for (int k = 0; k < COMM_KIND_COUNT; k++)
-        rates.comm[k] = (struct plan_line){20e-6, 1 / 4e9};
+        rates.comm[k] = (struct plan_line){20e-6, 1 / line};
     return rates;
+}
+
+struct plan_rates plan_rates_nominal(int threads)
+{
+    const double cores = threads > 1 ? threads : 1;
+    return plan_rates_of(60e9 * cores, 8e9 * cores, 4e9);
 }
 
 /* ---- one operation ---- */

@@ -33,6 +33,8 @@ struct plan_rates {
     int ranks_per_node;
     struct plan_line link;
 };
+/* line: bytes that a rank receives in a second. */
+struct plan_rates plan_rates_of(double flops, double memory, double line);
 /* Rates of ordinary cores, to compare plans with each other; this machine's rates differ. */
 struct plan_rates plan_rates_nominal(int threads);
 

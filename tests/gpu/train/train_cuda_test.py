@@ -660,6 +660,8 @@ class Memory(Cuda):
                 self.assertEqual(device["plan"], sum(here["bytes_by_memory"][name] for name in ("device", "comm")))
         tf32, fp32 = (self.plan("h100", "--plan", "--set", f"training.matmul_precision={name}")["device"] for name in ("tf32", "fp32"))
         self.assertAlmostEqual(fp32["products_least_s"] / tf32["products_least_s"], 494.7 / 67, places=4)
+        bf16 = self.plan("h100", "--plan", "--set", "training.dtype=bf16", "--set", "training.values=dtype")["device"]
+        self.assertAlmostEqual(fp32["products_least_s"] / bf16["products_least_s"], 989.4 / 67, places=2)
         large = ("--set", "training.micro_batch=512", "--set", "training.global_batch=512", "--set", "training.sequence_length=512", "--set", "model.channels=1024", "--plan")
         self.assertRegex(self.plan("t4", *large), r"the plan needs .* but 14.8 GB .* is what the NVIDIA T4, 16 GB has next to its libraries; it fits with ")
         self.assertIn("T4, 16 GB (sm_75) has no tf32", self.plan("t4", "--plan", "--set", "training.matmul_precision=tf32"))
@@ -674,6 +676,9 @@ class Memory(Cuda):
             self.assertEqual(self.plan(device, "--suggest", f"--world-size={ranks}", **here)["memory"], memory)
         self.assertEqual(self.plan("cuda", "--suggest", "--memory=5G")["memory"], 5 << 30)
         self.assertEqual(self.plan("cuda", "--suggest", "--set", "training.memory_limit=5G")["memory"], 5 << 30)
+        described, by_cores = self.plan("h100", "--suggest", "--world-size=2"), self.plan("cuda", "--suggest", "--world-size=2", "--memory=5G")
+        self.assertEqual((described["rates"], by_cores["rates"]), ("NVIDIA H100 SXM5, 80 GB", "ordinary cores"))
+        self.assertLess(described["suggestions"][0]["step_s"], by_cores["suggestions"][0]["step_s"])
         unknown = self.plan("cuda", "--suggest")
         self.assertIn("the memory of a rank's GPU is not known; give it (--memory 80G of muster-train), set training.memory_limit, or name a GPU", unknown)
         self.assertIn("there is no NVIDIA driver on this machine", unknown)
