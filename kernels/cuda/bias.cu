@@ -7,6 +7,7 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/values.cuh"
 
 template <typename V>
@@ -92,8 +93,7 @@ static __global__ void bias_total_kernel(float *dbias, const float *work, int ru
     if (column >= OC)
         return;
     float sum = beta ? dbias[column] : 0.0f;
-    for (int run = 0; run < runs; run++)
-        sum += work[(int64_t)run * OC + column];
+    column_totals<1>(&sum, work, runs, OC, column);
     dbias[column] = sum;
 }
 

@@ -19,10 +19,7 @@ static __global__ void __launch_bounds__(CUDA_BLOCK, ROW_BLOCKS(adds ? 2 * K : K
     for (int64_t n = warp_first(); n < N; n += warp_stride()) {
         struct row_values<V, K> row;
         float sum = 0, squares = 0, x[value_vector<V>::COUNT];
-        if (adds)
-            row.load_sum(added + n * C, in + n * C, other + n * C, C, aligned);
-        else
-            row.load(in + n * C, C, aligned);
+        row.template load_row<adds>(added, in, other, n, C, aligned);
         row_each<V, K>(C, [&](int k, int c, int count) {
             row.take(x, k, c);
             CUDA_EACH (j, 0, value_vector<V>::COUNT)
@@ -113,15 +110,12 @@ static __global__ void weight_total_kernel(float *dweight, float *dbias, const f
     int64_t c = thread_first();
     if (c >= C)
         return;
-    float dw = beta && dweight ? dweight[c] : 0.0f, db = beta && dbias ? dbias[c] : 0.0f;
-    for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        dw += work[chunk * C + c];
-        db += work[(chunks + chunk) * C + c];
-    }
+    float sums[2] = {beta && dweight ? dweight[c] : 0.0f, beta && dbias ? dbias[c] : 0.0f};
+    column_totals<2>(sums, work, chunks, C, c);
     if (dweight)
-        dweight[c] = dw;
+        dweight[c] = sums[0];
     if (dbias)
-        dbias[c] = db;
+        dbias[c] = sums[1];
 }
 
 template <typename V>

@@ -16,10 +16,7 @@ static __global__ void __launch_bounds__(CUDA_BLOCK, ROW_BLOCKS(adds ? 2 * K : K
     for (int64_t n = warp_first(); n < N; n += warp_stride()) {
         struct row_values<V, K> row;
         float squares = 0, x[value_vector<V>::COUNT];
-        if (adds)
-            row.load_sum(added + n * C, in + n * C, other + n * C, C, aligned);
-        else
-            row.load(in + n * C, C, aligned);
+        row.template load_row<adds>(added, in, other, n, C, aligned);
         row_each<V, K>(C, [&](int k, int c, int) {
             row.take(x, k, c); /* 0 beyond the row */
             CUDA_EACH (j, 0, value_vector<V>::COUNT)
@@ -92,8 +89,7 @@ static __global__ void rms_norm_total_kernel(float *dweight, const float *work, 
     if (c >= C)
         return;
     float dw = beta ? dweight[c] : 0.0f;
-    for (int64_t chunk = 0; chunk < chunks; chunk++)
-        dw += work[chunk * C + c];
+    column_totals<1>(&dw, work, chunks, C, c);
     dweight[c] = dw;
 }
 

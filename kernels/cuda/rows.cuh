@@ -52,6 +52,17 @@ template <typename V, int K> struct row_values {
     }
     /* The same of the sum of two rows, which goes to `to`: a row of either, or a third. */
     __device__ inline void load_sum(V *to, const V *a, const V *b, int columns, bool all_aligned);
+    /* Row n of in, or of in + other, which goes to row n of `added`. */
+    template <bool adds>
+    __device__ inline void load_row(V *added, const V *in, const V *other, int64_t n, int columns,
+                                    bool all_aligned)
+    {
+        const int64_t at = n * columns;
+        if (adds)
+            load_sum(added + at, in + at, other + at, columns, all_aligned);
+        else
+            load(in + at, columns, all_aligned);
+    }
     /* The values from column c on: vector k of the lane where k is not -1. */
     __device__ inline void take(float *to, int k, int c) const
     {
@@ -65,6 +76,16 @@ template <typename V, int K> struct row_values {
         }
     }
 };
+
+/* Adds to SUMS sums a column's over runs of rows, (SUMS,runs,C), in their order. */
+template <int SUMS>
+static __device__ inline void column_totals(float *sums, const float *work, int64_t runs, int64_t C,
+                                            int64_t c)
+{
+    for (int64_t run = 0; run < runs; run++)
+        CUDA_EACH (i, 0, SUMS)
+            sums[i] += work[(i * runs + run) * C + c];
+}
 
 /* f(k, c, count) for each vector of this lane of a row of C: its number, -1 where it is not in registers, its
  * first column, and how many there are. */

@@ -51,6 +51,11 @@ static int below(int limit)
     return (int)random_below((uint32_t)limit);
 }
 
+static struct call_case near(const struct sizes *s, const char *what, double absolute, double relative)
+{
+    return (struct call_case){.what = what, .absolute = absolute, .relative = relative, .halves = s->values};
+}
+
 static void convolution(void)
 {
     for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
@@ -66,12 +71,9 @@ static void convolution(void)
         const size_t weights = filters * (size_t)(c->channels * c->kernel * c->kernel);
         const size_t outs = N * filters * (size_t)conv2d_size(c->height, c->kernel, c->stride, c->padding) *
                             (size_t)conv2d_size(c->width, c->kernel, c->stride, c->padding);
-        struct call_case f = {
-            .what = "conv2d_forward", .absolute = 1e-5, .relative = 1e-4, .halves = s.values};
-        struct call_case b = {
-            .what = "conv2d_backward_input", .absolute = 1e-5, .relative = 1e-4, .halves = s.values};
-        struct call_case w = {
-            .what = "conv2d_backward_weight", .absolute = 1e-4, .relative = 1e-4, .halves = s.values};
+        struct call_case f = near(&s, "conv2d_forward", 1e-5, 1e-4);
+        struct call_case b = near(&s, "conv2d_backward_input", 1e-5, 1e-4);
+        struct call_case w = near(&s, "conv2d_backward_weight", 1e-4, 1e-4);
         case_value_result(&f, outs), case_value_in(&f, ins), case_value_in(&f, weights);
         case_value_in(&f, filters);
         RUN(&f, conv2d_forward, &s);
@@ -108,13 +110,10 @@ static void pooling(void)
         const size_t outs = planes * (size_t)conv2d_size(p->height, kernel, p->stride, p->padding) *
                             (size_t)conv2d_size(p->width, kernel, p->stride, p->padding);
         const size_t means = planes * (size_t)(s.rows * s.columns);
-        struct call_case f = {.what = "max_pool2d_forward", .halves = s.values};
-        struct call_case b = {
-            .what = "max_pool2d_backward", .absolute = 1e-6, .relative = 1e-6, .halves = s.values};
-        struct call_case mf = {
-            .what = "avg_pool2d_forward", .absolute = 1e-6, .relative = 1e-5, .halves = s.values};
-        struct call_case mb = {
-            .what = "avg_pool2d_backward", .absolute = 1e-6, .relative = 1e-5, .halves = s.values};
+        struct call_case f = near(&s, "max_pool2d_forward", 0, 0);
+        struct call_case b = near(&s, "max_pool2d_backward", 1e-6, 1e-6);
+        struct call_case mf = near(&s, "avg_pool2d_forward", 1e-6, 1e-5);
+        struct call_case mb = near(&s, "avg_pool2d_backward", 1e-6, 1e-5);
         case_value_result(&f, outs), ties_into(&f, ins);
         RUN(&f, max_pool2d_forward, &s);
         case_value_result(&b, ins), ties_into(&b, ins), case_value_in(&b, outs);
@@ -150,14 +149,10 @@ static void batch_norm(void)
                           .values = round_values(round)};
         const struct step_scalars scalars = {.samples = below(9)};
         const size_t C = (size_t)s.norm.channels, n = (size_t)s.N * C * (size_t)s.norm.plane;
-        struct call_case f = {
-            .what = "batch_norm_forward", .absolute = 1e-4, .relative = 1e-4, .halves = s.values};
-        struct call_case e = {
-            .what = "batch_norm_fixed", .absolute = 1e-5, .relative = 1e-4, .halves = s.values};
-        struct call_case b = {
-            .what = "batch_norm_backward", .absolute = 1e-3, .relative = 1e-3, .halves = s.values};
-        struct call_case d = {
-            .what = "batch_norm_change", .absolute = 1e-5, .relative = 1e-4, .halves = s.values};
+        struct call_case f = near(&s, "batch_norm_forward", 1e-4, 1e-4);
+        struct call_case e = near(&s, "batch_norm_fixed", 1e-5, 1e-4);
+        struct call_case b = near(&s, "batch_norm_backward", 1e-3, 1e-3);
+        struct call_case d = near(&s, "batch_norm_change", 1e-5, 1e-4);
         struct call_case t = {
             .what = "batch_norm_step", .absolute = 1e-6, .relative = 1e-6, .halves = DTYPE_BF16};
         case_value_result(&f, n), case_result(&f, C), case_result(&f, C);
@@ -194,7 +189,7 @@ static void classes(void)
         for (int i = 0; i < s.N; i++)
             targets[i] = below(s.V + 1) - 1;
         s.values = round_values(round);
-        struct call_case c = {.what = "correct_sum", .halves = s.values};
+        struct call_case c = near(&s, "correct_sum", 0, 0);
         case_bytes(&c, &total, sizeof total, DOUBLES, RESULT);
         ties_into(&c, (size_t)s.N * (size_t)s.row);
         case_bytes(&c, targets, (size_t)s.N * sizeof targets[0], BYTES, OPERAND);
