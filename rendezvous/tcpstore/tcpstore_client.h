@@ -44,6 +44,10 @@ struct tcpstore_client *tcpstore_client_connect(const struct tcpstore_client_opt
 void tcpstore_client_destroy(struct tcpstore_client *c);
 GUARD_DEFINE(tcpstore_client, struct tcpstore_client *, tcpstore_client_destroy);
 
+/* Another descriptor of its connection, the caller's: shutdown of it ends the client's calls from any thread.
+ */
+int tcpstore_client_duplicate(const struct tcpstore_client *c, struct muster_error *err);
+
 int tcpstore_client_set(struct tcpstore_client *c, const char *key, const void *data, size_t length,
                         struct muster_error *err);
 /* Waits for key, then replaces the content of out. One round trip with muster's server, two with torch's

@@ -1,6 +1,7 @@
 /* tcpstore_client_connect.c - see tcpstore_client.h: connects with retries until the deadline, and
  * destroys. */
 #include <endian.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -145,6 +146,14 @@ struct tcpstore_client *tcpstore_client_connect(const struct tcpstore_client_opt
     }
     tcpstore_client_destroy(c);
     return NULL;
+}
+
+int tcpstore_client_duplicate(const struct tcpstore_client *c, struct muster_error *err)
+{
+    const int fd = c->fd < 0 ? -1 : fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
+    if (c->fd < 0)
+        return error_set(err, MUSTER_E_STATE, "an earlier failure has closed this connection");
+    return fd < 0 ? error_errno(err, "another descriptor of the connection to the store") : fd;
 }
 
 void tcpstore_client_destroy(struct tcpstore_client *c)

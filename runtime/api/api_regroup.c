@@ -233,6 +233,7 @@ int muster_trainer_keep(struct muster_trainer **trainer, struct muster_kept **ke
     *kept = NULL;
     if (!t)
         return 0;
+    const struct muster_world *world = t->stays_in;
     api_stay_end(t); /* nothing ends its collectives any more but this */
     api_saving_end(t);
     *kept = take_pointer(&t->earlier); /* it was not used: its own is older, or nothing */
@@ -240,6 +241,7 @@ int muster_trainer_keep(struct muster_trainer **trainer, struct muster_kept **ke
     const bool useful = t->world_size == 1 || t->copies || trainer_has_replicas(t->trainer, t->rank, 1);
     const int result = *kept ? 1 : useful ? keep(t, kept, err) : 0;
     muster_trainer_close(trainer);
+    world_ready(world); /* it has no communicators until the next trainer is opened */
     return result;
 }
 

@@ -218,8 +218,14 @@ static int open_trainer(struct muster_trainer *t, struct muster_world *world, st
         return -1;
     api_nccl_environment(t, &options);
     t->local_size = options.local_world_size;
+    if (world)
+        world_busy(world); /* until muster_trainer_stay */
     t->trainer = trainer_create(&t->model, &options, e);
-    return t->trainer && api_copies_open(t, e) == 0 ? 0 : -1;
+    if (t->trainer && api_copies_open(t, e) == 0)
+        return 0;
+    if (world)
+        world_ready(world);
+    return -1;
 }
 
 int api_begin(struct muster_trainer *t, struct muster_error *err)

@@ -292,25 +292,21 @@ int regroup_hold(struct regroup *r, void (*let_go)(void *context), void *context
                            REGROUP_HOLDERS);
 }
 
-int regroup_holders(struct regroup *r)
+bool regroup_busy(struct regroup *r)
 {
-    int count = 0;
+    if (!r)
+        return true;
     regroup_lock(r);
-    for (int i = 0; i < REGROUP_HOLDERS; i++)
-        count += r->holders[i].let_go != NULL;
-    regroup_unlock(r);
-    return count;
-}
-
-void regroup_busy(struct regroup *r)
-{
-    regroup_lock(r);
+    const bool before = r->busy;
     r->busy = true;
     regroup_unlock(r);
+    return before;
 }
 
 void regroup_ready(struct regroup *r)
 {
+    if (!r)
+        return;
     regroup_lock(r);
     r->busy = false;
     answer(r);

@@ -42,11 +42,10 @@ void regroup_unlock(struct regroup *regroup);
  * until regroup_ready: a rank that is stuck in new connections is started anew by its launcher. */
 int regroup_await(struct regroup *regroup, int64_t wait_ns, struct world_place *place,
                   struct muster_error *err);
-/* Contexts that are registered. */
-int regroup_holders(struct regroup *regroup);
-/* This rank has communicators that no function ends: the word is not answered until regroup_ready. */
-void regroup_busy(struct regroup *regroup);
-/* This rank's new communicators can be let go. */
+/* This rank has communicators that no function ends, or makes some: the word is not answered until
+ * regroup_ready. Whether it was busy before; regroup NULL: true. */
+bool regroup_busy(struct regroup *regroup);
+/* This rank's new communicators can be let go. Accepts NULL, as regroup_busy does. */
 void regroup_ready(struct regroup *regroup);
 
 /* ---- pure ---- */

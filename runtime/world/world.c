@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "kernels/kernels.h"
 #include "proto/base/clock.h"
@@ -33,6 +35,7 @@ struct muster_world {
     struct tcpstore_server *server; /* rank 0 where no agent serves */
     struct tcpstore_client *client; /* NULL in a world of one */
     struct kv_store store;
+    int cut; /* a descriptor of the client's connection, by which another thread ends its calls; -1: none */
     struct world_comm *comm;           /* for reduce and broadcast: made by the first call */
     struct regroup *regroup;           /* this rank can stay; NULL: it is not registered */
     bool goes_anywhere;                /* takes another place than its own */
@@ -73,6 +76,8 @@ static void release(struct muster_world *world)
     if (!world)
         return;
     regroup_end(world->regroup);
+    if (world->cut >= 0)
+        (void)close(world->cut); /* nothing was written to it */
     world_comm_destroy(world->comm);
     tcpstore_client_destroy(world->client);
     tcpstore_server_destroy(world->server);
@@ -138,6 +143,7 @@ struct muster_world *muster_world_open(const struct muster_world_options *given,
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a world");
         return NULL;
     }
+    world->cut = -1;
     bool own = world->own_environment = options->get_environment != NULL;
     world->timeout_ns = options->timeout_ms ? options->timeout_ms * NS_PER_MS : TIMEOUT_NS;
     if (world_place_read(own ? options->get_environment : from_process, own ? options->context : NULL,
@@ -204,6 +210,23 @@ static void let_go(void *context)
     const struct muster_world *world = context;
     if (world->comm)
         world_comm_abort(world->comm);
+    if (world->cut >= 0)
+        (void)shutdown(world->cut,
+                       SHUT_RDWR); /* its round is over; the next one has a connection of its own */
+}
+
+/* Calls of the store end with the round, too: a rank that was started for it may be lost before it has come.
+ */
+static int make_cut(struct muster_world *world, struct muster_error *err)
+{
+    const int cut = world->client ? tcpstore_client_duplicate(world->client, err) : -1;
+    regroup_lock(world->regroup);
+    const int before = world->cut;
+    world->cut = cut;
+    regroup_unlock(world->regroup);
+    if (before >= 0)
+        (void)close(before);
+    return cut < 0 ? -1 : 0;
 }
 
 int muster_world_stay(struct muster_world *world, struct muster_error *err)
@@ -212,7 +235,9 @@ int muster_world_stay(struct muster_world *world, struct muster_error *err)
         world->own_environment)
         return world && world->regroup;
     const int stays = regroup_listen(world->place.round, &world->regroup, err);
-    return stays > 0 && regroup_hold(world->regroup, let_go, world, err) < 0 ? -1 : stays;
+    return stays > 0 && (make_cut(world, err) < 0 || regroup_hold(world->regroup, let_go, world, err) < 0)
+               ? -1
+               : stays;
 }
 
 int world_stay(struct muster_world *world, struct muster_error *err)
@@ -250,13 +275,13 @@ int world_stays_also(struct muster_world *world, enum regroup_case which, struct
 
 void world_busy(const struct muster_world *world)
 {
-    if (world && root_of(world)->regroup)
-        regroup_busy(root_of(world)->regroup);
+    if (world)
+        (void)regroup_busy(root_of(world)->regroup);
 }
 
 void world_ready(const struct muster_world *world)
 {
-    if (world && root_of(world)->regroup)
+    if (world)
         regroup_ready(root_of(world)->regroup);
 }
 
@@ -279,11 +304,9 @@ int muster_world_rejoin(struct muster_world *world, int64_t wait_ns, struct must
     if (!world->goes_anywhere && (world->place.rank != rank || world->place.size != size))
         return error_set(err, MUSTER_E_STATE, "rank %d of %d would be rank %d of %d after a regroup", rank,
                          size, world->place.rank, world->place.size);
-    if (join(world, err) < 0)
+    if (join(world, err) < 0 || make_cut(world, err) < 0)
         return -1;
-    if (regroup_holders(world->regroup) ==
-        1) /* the world's own; else the last of the others is to be ready */
-        regroup_ready(world->regroup);
+    regroup_ready(world->regroup); /* until the next communicator is made, see regroup_busy */
     return 1;
 }
 
@@ -391,10 +414,13 @@ static int run_collective(struct muster_world *world, const struct comm_op *op, 
                                                    .store = &world->store,
                                                    .address = address,
                                                    .timeout_ns = world->timeout_ns};
+        const bool busy = regroup_busy(root_of(world)->regroup); /* nothing ends a creation */
         struct world_comm *comm = world_comm_create(&options, err);
         regroup_lock(root_of(world)->regroup);
         world->comm = comm;
         regroup_unlock(root_of(world)->regroup);
+        if (!busy)
+            regroup_ready(root_of(world)->regroup);
     }
     return world->comm ? world_comm_run(world->comm, op, data, err) : -1;
 }
@@ -521,6 +547,8 @@ struct muster_world *muster_world_split(struct muster_world *world, int32_t colo
     const int size = world->place.size;
     GUARD(guard_world) struct muster_world *part = mem_calloc(1, sizeof *part);
     scope_free double *values = mem_calloc((size_t)size, SPLIT_VALUES * sizeof *values);
+    if (part)
+        part->cut = -1;
     int failed = part && values ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory to split a world");
     if (muster_world_agree(world, failed, err))
         return NULL;

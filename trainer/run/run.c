@@ -180,7 +180,8 @@ int run_leave_spares(struct run *run, struct muster_error *err)
         const int64_t stages = run->config.mesh_pipeline, left = run->world_size % stages;
         if (!left || run->world_size < stages)
             return 0;
-        const int wait = may_wait(run, err);
+        /* ranks that are new come first: a communicator that waits for them is not let go */
+        const int wait = muster_world_agree(run->world, 0, err) < 0 ? -1 : may_wait(run, err);
         if (wait <= 0)
             return wait;
         const int spare = leave_spares(run, left, err);

@@ -36,9 +36,9 @@ HYBRID = {"strategy": "HYBRID_SHARD", "replicas": 2}
 COPIES = {"strategy": "FULL_SHARD", "memory_copies": 10}
 
 
-def children(pid):
+def children(pid, name="muster-train"):
     """The workers of an agent."""
-    done = subprocess.run(["pgrep", "-P", str(pid), "muster-train"], capture_output=True, text=True)
+    done = subprocess.run(["pgrep", "-P", str(pid), name], capture_output=True, text=True)
     return [int(word) for word in done.stdout.split()]
 
 
@@ -153,6 +153,21 @@ class Regroup(unittest.TestCase):
         model = job.finish()
         self.assertNotIn("restart 1", job.said())
         self.assertTrue(model == self.undisturbed(training), "the bits of the undisturbed run")
+
+    def test_the_new_rank_is_lost_before_it_has_come(self):
+        """The others wait for it in the store, and their waits end with its round."""
+        late = '[ "$MUSTER_ROUND.$RANK" = 1.2 ] && exec sleep 600; exec "$@"'
+        job = Job(self, "second", REPLICAS | {"steps": 1000000}, nodes=1, nproc=3, tracer=("sh", "-c", late, "sh"))
+        before = job.workers(0)
+        lost = next(pid for pid in before if b"\0RANK=2\0" in pathlib.Path(f"/proc/{pid}/environ").read_bytes())
+        job.await_step(20)
+        os.kill(lost, signal.SIGKILL)
+        new = wait_until(lambda: children(job.agents[0].pid, "sleep"), "the new rank", LIMIT)
+        os.kill(new[0], signal.SIGKILL)
+        wait_until(lambda: job.regroups() or job.over(), lambda: f"the ranks regroup: {job.said()[-2000:]}", LIMIT)
+        job.await_step(job.step() + 40)
+        self.assertEqual(set(before) - set(job.workers(0)), {lost})
+        job.agents[0].kill()
 
     def go_on(self, job, ranks, stays, lost, change):
         """After the change there are so many ranks, which go on where they were; those of node 0 keep their processes. A busy machine may
