@@ -15,10 +15,7 @@
 #define CPU_REFERENCE_clip_factor       ~,
 
 #ifdef CPU_BF16
-/* Pictures, and kept keys and values, are the reference's as well; operations without values are the float
- * variant's. */
-#define CPU_REFERENCE_attention_past         ~,
-#define CPU_REFERENCE_attention_past_work    ~,
+/* Pictures are the reference's as well; operations without values are the float variant's. */
 #define CPU_REFERENCE_conv2d_forward         ~,
 #define CPU_REFERENCE_conv2d_backward_input  ~,
 #define CPU_REFERENCE_conv2d_backward_weight ~,

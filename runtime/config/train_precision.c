@@ -62,7 +62,7 @@ enum dtype train_config_dtype(const struct train_config *config)
  * threads: 0.8 to 0.9 of the time, 0.8 of the storage), but it stays a choice of the user. It rounds
  * activations, which products of bf16 do not: 1.4 times autocast's distance from float64 after 300 steps,
  * with fp32 values 0.7. It is a matter of the plan, which is the same on all ranks and known without their
- * processors. And kept keys and pictures would be plain loops. */
+ * processors. And pictures would be plain loops. */
 enum dtype train_config_values(const struct train_config *config)
 {
     return config->values == TRAIN_VALUES_DTYPE ? train_config_dtype(config) : DTYPE_F32;

@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/exp.h"
+#include "kernels/cpu/transpose.h"
 #include "kernels/cpu/value.h"
 #include "kernels/kernels.h"
 
@@ -95,31 +96,14 @@ static inline struct tile tile_of(const struct attention_sight *s, int first)
     return t;
 }
 
-typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
-typedef int32_t quad_order __attribute__((vector_size(16)));
-
-/* to (4, 32 apart) = the transpose of 4 rows of 4. */
-static inline __attribute__((always_inline)) void transpose_quad(float *to, const float *from, size_t stride)
-{
-    quad a = *(const quad *)from, b = *(const quad *)(from + stride);
-    quad c = *(const quad *)(from + 2 * stride), d = *(const quad *)(from + 3 * stride);
-    quad ab_low = __builtin_shuffle(a, b, (quad_order){0, 4, 1, 5});
-    quad ab_high = __builtin_shuffle(a, b, (quad_order){2, 6, 3, 7});
-    quad cd_low = __builtin_shuffle(c, d, (quad_order){0, 4, 1, 5});
-    quad cd_high = __builtin_shuffle(c, d, (quad_order){2, 6, 3, 7});
-    *(quad *)to = __builtin_shuffle(ab_low, cd_low, (quad_order){0, 1, 4, 5});
-    *(quad *)(to + ATTENTION_QUERIES) = __builtin_shuffle(ab_low, cd_low, (quad_order){2, 3, 6, 7});
-    *(quad *)(to + 2 * ATTENTION_QUERIES) = __builtin_shuffle(ab_high, cd_high, (quad_order){0, 1, 4, 5});
-    *(quad *)(to + 3 * ATTENTION_QUERIES) = __builtin_shuffle(ab_high, cd_high, (quad_order){2, 3, 6, 7});
-}
-
 /* to (HS, 32) = the transpose of `count` rows of HS; the lanes from count on are 0. */
 static inline void transpose_queries(float *to, const float *from, size_t stride, int count, int HS)
 {
     int lanes = count / 4 * 4, columns = HS / 4 * 4;
     for (int lane = 0; lane < lanes; lane += 4)
         for (int i = 0; i < columns; i += 4)
-            transpose_quad(to + i * ATTENTION_QUERIES + lane, from + (size_t)lane * stride + i, stride);
+            transpose_quad(to + i * ATTENTION_QUERIES + lane, ATTENTION_QUERIES,
+                           from + (size_t)lane * stride + i, stride);
     for (int i = 0; i < HS; i++)
         for (int lane = i < columns ? lanes : 0; lane < ATTENTION_QUERIES; lane++)
             to[i * ATTENTION_QUERIES + lane] = lane < count ? from[(size_t)lane * stride + i] : 0.0f;

@@ -1,7 +1,12 @@
 /* of_bf16.c - part.h of values of bf16: by oneDNN on the arrays as they are, with sums in fp32.
  *
  * Small products are added up by OpenBLAS in blocks of float, on the stack: a primitive of oneDNN takes a
- * millisecond to make and is kept for ever, and small shapes are many. */
+ * millisecond to make and is kept for ever, and small shapes are many.
+ *
+ * Weights are not packed once a step. Measured with oneDNN 2.6.3 in turns, processor time, GPT-2 124M,
+ * forward and gradients of inputs: with packed weights products take 0.89 of the time with 128 rows a thread
+ * and 0.93 with 512, which saves 39 and 89 ms a thread. Packing takes 173 to 182 ms in all, and a second copy
+ * of the weights. It would pay from the second micro-batch on. */
 #include "kernels/cpu/product/part.h"
 
 #include <cblas.h>

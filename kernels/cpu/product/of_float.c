@@ -6,8 +6,12 @@
  * GPT-2 of 64 rows and more, and 2 to 5 times on 1 to 8 rows. It loses where OpenBLAS takes its kernels for
  * small matrices, up to 100^3 multiplications (0.85 at 64^3, 0.3 at 16^3), and with fewer than 16 columns
  * (0.75 to 0.8). Held to AVX2, both are within 2% of each other. BLIS 0.9 was ahead of both nowhere that
- * matters: 0.83 to 1.09 of OpenBLAS on large products, 0.3 to 0.9 on small ones. Products of bf16 are 1.5 to
- * 2 times as fast as OpenBLAS's of fp32 from 16 rows on, and slower than fp32's below 2^19 multiplications.
+ * matters: 0.83 to 1.09 of OpenBLAS on large products, 0.3 to 0.9 on small ones. libxsmm 1.17 takes 0.8 to 1
+ * of OpenBLAS's time up to 64^3 multiplications, 0.55 to 0.9 with ranks 8 and 16 of LoRA (oneDNN there: 0.5
+ * to 1.3), and 1.1 to 1.6 with few columns and rows. Debian has it as a static library alone, so it is not
+ * taken. Its gain with a transposed second factor is the transposition, which is here. Products of bf16
+ * are 1.5 to 2 times as fast as OpenBLAS's of fp32 from 16 rows on, and slower than fp32's below 2^19
+ * multiplications.
  *
  * Products of bf16: both factors are rounded to bf16 block by block, into memory of the thread that stays in
  * its second-level cache, and are multiplied there with sums in fp32. A block of the first factor is rounded
@@ -19,16 +23,48 @@
 
 #include "kernels/cpu/onednn/onednn.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/cpu/transpose.h"
 #include "kernels/narrow.h"
+
+enum { SMALL_OPENBLAS = 1000000, SMALL_BF16 = 1 << 19, NARROW = 16 };
+
+/* The second factor of a small product, where it is transposed, is turned first: OpenBLAS's kernels for small
+ * matrices on AVX-512 then take 0.75 to 0.95 of the time. Few rows do not pay for the turning (1.1 with 8),
+ * and a factor that outgrows the first cache does not gain (1.0 to 1.2 with 128 by 128). */
+enum { TURNED_ROWS = 16, TURNED_COLUMNS = 16, TURNED_DEPTH = 100, TURNED_ELEMENTS = 10000, TURN = 4 };
+
+static bool is_worth_turning(const struct product *p, const struct rectangle *r, int depth)
+{
+    return CPU_LANES == 16 && p->b_transposed && r->rows >= TURNED_ROWS && r->columns >= TURNED_COLUMNS &&
+           depth > 0 && depth <= TURNED_DEPTH && (int64_t)r->columns * depth <= TURNED_ELEMENTS &&
+           (double)r->rows * r->columns * depth <= SMALL_OPENBLAS;
+}
+
+/* to (columns, rows) = the transpose of from (rows, columns). */
+static void turn(float *restrict to, const float *restrict from, int rows, int columns, int stride)
+{
+    const int whole_rows = rows / TURN * TURN, whole_columns = columns / TURN * TURN;
+    for (int row = 0; row < whole_rows; row += TURN)
+        for (int i = 0; i < whole_columns; i += TURN)
+            transpose_quad(to + (size_t)i * (size_t)rows + (size_t)row, (size_t)rows,
+                           from + (size_t)row * (size_t)stride + (size_t)i, (size_t)stride);
+    for (int row = 0; row < rows; row++)
+        for (int i = row < whole_rows ? whole_columns : 0; i < columns; i++)
+            to[(size_t)i * (size_t)rows + (size_t)row] = from[(size_t)row * (size_t)stride + (size_t)i];
+}
 
 /* The share of depth [k, k + depth) in a rectangle. */
 static void by_openblas(const struct product *p, const struct rectangle *r, int k, int depth, float beta)
 {
+    const bool turns = is_worth_turning(p, r, depth);
+    const float *b = product_at(p->b, p->b_transposed, p->b_stride, k, r->column);
+    float turned[TURNED_ELEMENTS];
+    if (turns)
+        turn(turned, b, r->columns, depth, p->b_stride);
     cblas_sgemm(CblasRowMajor, p->a_transposed ? CblasTrans : CblasNoTrans,
-                p->b_transposed ? CblasTrans : CblasNoTrans, r->rows, r->columns, depth, 1.0f,
-                product_at(p->a, p->a_transposed, p->a_stride, r->row, k), p->a_stride,
-                product_at(p->b, p->b_transposed, p->b_stride, k, r->column), p->b_stride, beta,
-                (float *)p->out + product_place(p, r), p->out_stride);
+                p->b_transposed && !turns ? CblasTrans : CblasNoTrans, r->rows, r->columns, depth, 1.0f,
+                product_at(p->a, p->a_transposed, p->a_stride, r->row, k), p->a_stride, turns ? turned : b,
+                turns ? r->columns : p->b_stride, beta, (float *)p->out + product_place(p, r), p->out_stride);
 }
 
 static bool by_onednn(const struct product *p, const struct rectangle *r)
@@ -108,8 +144,6 @@ static bool by_bf16(const struct product *p, const struct rectangle *r)
 }
 
 /* ---- which library ---- */
-
-enum { SMALL_OPENBLAS = 1000000, SMALL_BF16 = 1 << 19, NARROW = 16 };
 
 static enum kernels_products chosen(const struct rectangle *r, int depth, enum kernels_products by)
 {
