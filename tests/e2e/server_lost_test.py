@@ -6,15 +6,13 @@ Workers are small shell programs that say which round they are of and wait for a
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
-import tempfile
 import time
-import unittest
 
 from harness import cluster
-from harness.cluster import BUILD, Cluster, wait_until
+from harness.cluster import BUILD, wait_until
+from harness.shell_job import ShellJob
 
 MUSTER = BUILD / "bin" / "muster"
 PORT = 23456
@@ -26,39 +24,30 @@ while [ ! -e "$OUT/finish" ] && [ ! -e "$OUT/finish.$RANK" ]; do sleep 0.05; don
 """
 
 
-class ServerLost(unittest.TestCase):
-    nodes, restarts = 2, 1
+class ServerLost(ShellJob):
+    script, restarts = WORKER, 1
 
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory(prefix="muster server ")
-        self.addCleanup(scratch.cleanup)
-        self.folder = pathlib.Path(scratch.name)
-        self.out = self.folder / "out"
-        self.out.mkdir()
-        self.worker = self.folder / "worker.sh"
-        self.worker.write_text(WORKER)
-        self.worker.chmod(0o755)
-        self.cluster = Cluster(self.nodes, self.folder)
-        self.addCleanup(self.cluster.close)
-        self.addCleanup(lambda: print(f"{time.monotonic() - begin:.1f} s ", end="", file=sys.stderr))
         begin = time.monotonic()
+        super().setUp()
+        self.addCleanup(lambda: print(f"{time.monotonic() - begin:.1f} s ", end="", file=sys.stderr))
 
     def agent(self, k, *more):
         return self.cluster.nodes[k].start(
-            MUSTER, "run", f"--nnodes={self.nodes}", f"--node-rank={k}", "--master-addr=node0", f"--master-port={PORT}",
+            MUSTER, "run", f"--nnodes={self.count}", f"--node-rank={k}", "--master-addr=node0", f"--master-port={PORT}",
             f"--max-restarts={self.restarts}", "--join-timeout=60", *more, "--", self.worker,
             OUT=str(self.out), MUSTER_HOSTNAME=None,
         )  # fmt: skip
 
     def agents(self, *more):
-        return [self.agent(k, *more) for k in range(self.nodes)]
+        return [self.agent(k, *more) for k in range(self.count)]
 
     def seen(self, round_, restarts):
         """Waits for the workers of a round; all of them must have got the same."""
-        names = [self.out / f"seen.{round_}.{rank}" for rank in range(self.nodes)]
+        names = [self.out / f"seen.{round_}.{rank}" for rank in range(self.count)]
         wait_until(lambda: all(name.exists() for name in names), lambda: f"round {round_} runs: {sorted(os.listdir(self.out))}")
         for rank, name in enumerate(names):
-            self.assertEqual(name.read_text().split(), [str(rank), str(self.nodes), str(restarts), "node0"])
+            self.assertEqual(name.read_text().split(), [str(rank), str(self.count), str(restarts), "node0"])
 
     def finish(self, agents, code=0):
         if not code:
@@ -116,7 +105,7 @@ class Returns(ServerLost):
 
 
 class Forming(ServerLost):
-    nodes, restarts = 3, 0
+    count, restarts = 3, 0
 
     def test_it_is_killed_while_the_world_forms(self):
         agents = [self.agent(0), self.agent(1)]
@@ -131,7 +120,7 @@ class Forming(ServerLost):
 
 
 class Done(ServerLost):
-    nodes, restarts = 3, 0
+    count, restarts = 3, 0
 
     def is_done(self, node):
         done = subprocess.run(node.pod.command(MUSTER, "status", "--output=json"), capture_output=True, text=True, timeout=cluster.LIMIT)
@@ -157,7 +146,7 @@ class Done(ServerLost):
 class DoneElastic(Done):
     def agent(self, k, *more):
         return self.cluster.nodes[k].start(
-            MUSTER, "run", f"--nnodes=2:{self.nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint=node0:{PORT}",
+            MUSTER, "run", f"--nnodes=2:{self.count}", "--rdzv-backend=c10d", f"--rdzv-endpoint=node0:{PORT}",
             f"--max-restarts={self.restarts}", f"--node-rank={k}", *more, "--", self.worker,
             OUT=str(self.out), MUSTER_HOSTNAME=None,
         )  # fmt: skip
@@ -176,10 +165,10 @@ class Stays(ServerLost):
 
 
 class LastOfThree(ServerLost):
-    nodes, restarts = 3, 0
+    count, restarts = 3, 0
 
     def test_no_restart_is_left(self):
-        agents = [self.agent(k, f"--log-dir={self.folder}/logs{k}") for k in range(self.nodes)]
+        agents = [self.agent(k, f"--log-dir={self.folder}/logs{k}") for k in range(self.count)]
         self.seen(0, 0)
         self.cluster.nodes[0].kill_pod()
         self.finish(agents[1:], 138)

@@ -9,13 +9,13 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from harness import Machine, cluster
-from harness.cluster import BUILD, Cluster, wait_until
+from harness.cluster import BUILD, wait_until
+from harness.shell_job import ShellJob
 
 MUSTER = BUILD / "bin" / "muster"
 WORKER = """#!/bin/sh
@@ -25,20 +25,11 @@ while [ ! -e "$OUT/finish" ]; do sleep 0.05; done
 """
 
 
-class Takeover(unittest.TestCase):
-    count, arguments = 3, []
+class Takeover(ShellJob):
+    count, script, arguments = 3, WORKER, []
 
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory(prefix="muster takeover ")
-        self.addCleanup(scratch.cleanup)
-        self.folder = pathlib.Path(scratch.name)
-        self.out = self.folder / "out"
-        self.out.mkdir()
-        self.worker = self.folder / "worker.sh"
-        self.worker.write_text(WORKER)
-        self.worker.chmod(0o755)
-        self.cluster = Cluster(self.count, self.folder)
-        self.addCleanup(self.cluster.close)
+        super().setUp()
         self.agents = {}
 
     def place(self, k):
