@@ -228,6 +228,9 @@ void agent_notices_place(struct agent *agent, struct worker *worker)
 {
     scope_buffer line = {.limit = STOP_NOTICE_LINE_LIMIT};
     const struct round *round = &agent->round;
+    struct stop_notice_listener *listener = &agent->notices->listeners[worker->local_rank];
+    if (agent->moves) /* who has whose state is another matter in this world: the worker writes them again */
+        listener->moves = listener->grows = false;
     (void)stop_notice_format_place(&round->world, worker->local_rank, round->worker_count, &line);
     if (worker->alive && (line.failed || !send_notice(agent, worker, "its place in the round", &line)))
         worker_signal(worker, SIGKILL, agent->config->signal_scope); /* its end is a failure of this round */

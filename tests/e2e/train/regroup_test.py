@@ -230,10 +230,12 @@ class Regroup(unittest.TestCase):
         job = Job(self, "sizes", {"strategy": "NO_SHARD", "steps": 1000000}, nodes=5, least=2, nproc=1, mesh={"pipeline": 2})
         stays = [job.workers(k)[0] for k in range(5)]
         job.await_step(60)
-        for ranks, lost in ((4, 4), (2, 3)):
-            self.go_on(job, ranks, job.workers(0), 0, job.agents[lost].kill)
-            self.assertEqual([children(agent.pid)[0] for agent in job.agents[:lost]], stays[:lost])
+        self.go_on(job, 4, job.workers(0), 0, job.agents[4].kill)
+        self.assertEqual([children(agent.pid)[0] for agent in job.agents[:4]], stays[:4])
         self.go_on(job, 4, job.workers(0), 0, lambda: job.agents.append(job.agent(5)))
+        job.workers(5)
+        for lost, ranks in ((5, 4), (3, 2)):
+            self.go_on(job, ranks, job.workers(0), 0, job.agents[lost].kill)
         self.assertEqual([children(agent.pid)[0] for agent in job.agents[:3]], stays[:3])
         for agent in job.agents:
             agent.kill()

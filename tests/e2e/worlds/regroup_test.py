@@ -53,6 +53,8 @@ while not os.path.exists("finish"):
                 assert resize or line["rank"] == int(rank) and line["world_size"] == int(size), line
                 assert line["local_rank"] == int(os.environ["LOCAL_RANK"]), line
                 rank, round_, size = (str(line[key]) for key in ("rank", "round", "world_size"))
+                if resize and not os.path.exists("without"):
+                    os.write(fd, b"moves\ngrows\n")
                 leave_word("runs", f"{os.getpid()} {size}")
     if os.path.exists(f"fail.{rank}"):
         os.unlink(f"fail.{rank}")
@@ -233,9 +235,13 @@ class Regroup(AgentTest):
         self.assertEqual(self.running(1, 2), stays)
         joins = self.node(3, nnodes="1:3", nproc=1, env={"RESIZE": "0"})
         self.assertEqual(self.running(2, 3)[:2], stays)
+        (self.folder / "without").touch()  # the words of the last world do not hold in the next one
         joins.send_signal(signal.SIGTERM)
         self.finish(joins, 143)
         self.assertEqual(self.running(3, 2), stays)
+        last = self.node(4, nnodes="1:3", nproc=1, env={"RESIZE": "0"})
+        self.assertFalse(set(self.running(4, 3)) & set(stays))
+        nodes += [last]
         said = "".join(self.finish_all([node for node in nodes if node.poll() is None]))
         self.assertIn("restart 1 of 3", said)
         self.assertNotIn("restart 2 of 3", said)
