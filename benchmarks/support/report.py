@@ -49,6 +49,8 @@ ROWS = (
     ("train_cpu", "GPT-2 124M step, products of bf16, 256 tokens", "EPYC"),
     ("train_cpu", "GPT-2 124M step, products of bf16, 1,024 tokens", "EPYC"),
     ("train_cpu", "GPT-2 124M step, products of bf16, 1,024 tokens", "Xeon"),
+    ("train_cpu", "GPT-2 124M step, values of bf16, 256 tokens", "EPYC"),
+    ("train_cpu", "GPT-2 124M step, values of bf16, 1,024 tokens", "EPYC"),
     ("train_cpu", "GPT-2 124M step, fp32, 256 tokens, 1 thread, processor time", "EPYC"),
     ("train_gpu", "GPT-2 124M step, tf32, 8 x 1,024 tokens", ""),
     ("train_gpu", "GPT-2 124M step, fp32, 8 x 1,024 tokens", ""),

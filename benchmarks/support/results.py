@@ -22,7 +22,7 @@ import statistics
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 RESULTS = SOURCE / "benchmarks" / "results"
 QUIET_LOAD = 1.0  # a load of more than this at the start is other work
-KEPT_RUNS = 8  # measured runs of a benchmark in the tree; the oldest measured run goes first
+KEPT_RUNS = 8  # measured runs of a benchmark in the tree, and more where a figure would go with a run
 
 
 def add_argument(parser):
@@ -87,12 +87,27 @@ class Run:
         target.parent.mkdir(parents=True, exist_ok=True)
         held = json.loads(target.read_text()) if target.exists() else {"runs": []}
         runs = held["runs"] + [{**self.about, "figures": self.figures}]
-        while len([run for run in runs if run["source"] == "measured"]) > KEPT_RUNS:
-            runs.remove(next(run for run in runs if run["source"] == "measured"))
+        drop_old(runs)
         target.write_text(text_of({
             "benchmark": self.benchmark, "command": f"./dev bench {self.benchmark.replace('_', '-')}", "runs": runs,
         }))  # fmt: skip
         print(f"results: {target}")
+
+
+def is_replaced(run, later):
+    """Whether later runs on this processor have each figure of the run, and were as quiet."""
+    return all(any(other["processor"] == run["processor"] and (other["beside"] == "nothing" or run["beside"] != "nothing")
+                   and figure["figure"] in [entry["figure"] for entry in other["figures"]] for other in later)
+               for figure in run["figures"])  # fmt: skip
+
+
+def drop_old(runs):
+    """The oldest measured runs go, but for the last one of a figure on a processor: README's table has a row for each kind of processor."""
+    while len([run for run in runs if run["source"] == "measured"]) > KEPT_RUNS:
+        old = next((run for i, run in enumerate(runs) if run["source"] == "measured" and is_replaced(run, runs[i + 1:])), None)
+        if old is None:
+            break
+        runs.remove(old)
 
 
 def text_of(result):

@@ -45,11 +45,24 @@ class Results(unittest.TestCase):
         target.write_text(json.dumps({"runs": [{"source": "recorded", "figures": []}]}))
         for value in range(results.KEPT_RUNS + 2):
             run = results.Run("demo")
+            run.about["beside"] = "nothing"
             run.add("time", "ms", float(value + 1))
             run.write(self.options)
         runs = self.written()["runs"]
         self.assertEqual([run["source"] for run in runs], ["recorded"] + ["measured"] * results.KEPT_RUNS)
         self.assertEqual(runs[1]["figures"][0]["muster"], 3.0)
+
+    def test_the_last_run_of_a_figure_on_a_processor_stays(self):
+        def run(processor, beside, figure):
+            return {"processor": processor, "beside": beside, "source": "measured", "figures": [{"figure": figure}]}
+
+        alone = [run("Xeon", "nothing", "a"), run("EPYC", "nothing", "b"), run("EPYC", "nothing", "a")]
+        runs = [*alone, *[run("EPYC", "other work", "a") for _ in range(results.KEPT_RUNS)]]
+        results.drop_old(runs)
+        self.assertEqual((len(runs), runs[:3]), (results.KEPT_RUNS, alone))
+        runs = [run(f"EPYC {k}", "nothing", "a") for k in range(results.KEPT_RUNS + 2)]
+        results.drop_old(runs)
+        self.assertEqual(len(runs), results.KEPT_RUNS + 2)
 
     def test_a_quiet_run_is_shown_before_a_newer_busy_one(self):
         def run(date, beside, value):
