@@ -34,6 +34,20 @@ void client_fill_known(const struct client *client, struct roster_join *join)
                                                client->left_epoch == client->epoch);
 }
 
+void client_note_event(const struct membership_event *event, struct roster_join *past, bool *stops)
+{
+    if (event->kind == MEMBERSHIP_EVENT_STOP)
+        *stops = true;
+    if (event->kind != MEMBERSHIP_EVENT_WORLD)
+        return;
+    *stops = false;
+    past->last = event->world.id;
+    past->last_nodes = event->world.group_world_size;
+    past->last_rank = event->world.group_rank;
+    past->restart_count = event->world.restart_count;
+    past->held_done = past->server_left = past->server_done = false;
+}
+
 static void send_join(struct client *client, struct instant now)
 {
     number_message(client, now);

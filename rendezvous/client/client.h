@@ -75,6 +75,9 @@ void client_wake(struct client *client, struct instant now);
 bool client_take_event(struct client *client, struct membership_event *event);
 /* Fills the job's state in a JOIN: all except the identity. */
 void client_fill_known(const struct client *client, struct roster_join *join);
+/* Without a client: notes an event that the agent was given in its past, and whether its workers were asked
+ * to stop. Other events than WORLD and STOP change nothing. */
+void client_note_event(const struct membership_event *event, struct roster_join *past, bool *stops);
 /* Whether it was in a world. */
 bool client_had_world(const struct client *client);
 /* The number of the last report. */

@@ -47,21 +47,6 @@ static struct instant moving_deadline(const struct membership *m)
     return instant_min(due, instant_min(moving_rules_deadline(c), c->warn_at));
 }
 
-/* The agent's past, for its next server; a client keeps it itself. */
-static void note_event(struct transport *c, const struct membership_event *event)
-{
-    if (event->kind == MEMBERSHIP_EVENT_STOP)
-        c->stops = true;
-    if (event->kind != MEMBERSHIP_EVENT_WORLD)
-        return;
-    c->stops = false;
-    c->past.last = event->world.id;
-    c->past.last_nodes = event->world.group_world_size;
-    c->past.last_rank = event->world.group_rank;
-    c->past.restart_count = event->world.restart_count;
-    c->past.held_done = c->past.server_left = c->past.server_done = false;
-}
-
 /* A new server stops the workers of the world before, which know that already. */
 static bool is_repeated(const struct membership *m, const struct membership_event *event)
 {
@@ -91,7 +76,7 @@ static int moving_next(struct membership *m, struct membership_event *event, str
                 return -1;
         }
         if (event_queue_pop(&c->queue, event)) {
-            note_event(c, event);
+            client_note_event(event, &c->past, &c->stops);
             return 1;
         }
         struct membership *in = inner(m);
@@ -103,7 +88,7 @@ static int moving_next(struct membership *m, struct membership_event *event, str
         if (got && is_repeated(m, event))
             continue;
         if (got) {
-            note_event(c, event);
+            client_note_event(event, &c->past, &c->stops);
             return 1;
         }
         if (c->drain && is_active(m))
@@ -273,7 +258,7 @@ static void tell_of_the_end(struct membership *m, int64_t linger_ns)
     static const int64_t step_ns = 20 * NS_PER_MS;
     struct transport *c = m->transport;
     struct takeover_actions actions;
-    if (!m->over || !c->serves)
+    if (!m->over || !c->serves || c->rules.reason == TAKEOVER_BEGUN) /* nobody looks for the first server */
         return;
     c->door.operations->part(&c->door, linger_ns);
     while (!server_has_ended(&c->door)) {

@@ -191,7 +191,7 @@ void cluster_take_event(struct cluster *cluster, int i, const struct membership_
     struct node *node = &cluster->nodes[i];
     if (node->group.state == GROUP_OVER || node->membership_over)
         return;
-    cluster_note_event(node, event);
+    client_note_event(event, &node->past, &node->stops);
     switch (event->kind) {
     case MEMBERSHIP_EVENT_WORLD:
         cluster_say(cluster, node, "starts workers %d-%d of %d, round %u", event->world.rank_base,

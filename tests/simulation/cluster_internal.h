@@ -379,7 +379,6 @@ void cluster_meet_server(struct cluster *cluster, int node);
 void cluster_propose(struct cluster *cluster, int node);
 void cluster_choose(struct cluster *cluster, int node);
 void cluster_look_for_spare(struct cluster *cluster, int node);
-void cluster_note_event(struct node *node, const struct membership_event *event);
 
 /* --- cluster_faults.c --- */
 

@@ -60,21 +60,6 @@ static int candidate(const struct cluster *cluster)
 
 /* --- a member --- */
 
-/* The agent's past, for its next server. */
-void cluster_note_event(struct node *node, const struct membership_event *event)
-{
-    if (event->kind == MEMBERSHIP_EVENT_STOP)
-        node->stops = true;
-    if (event->kind != MEMBERSHIP_EVENT_WORLD)
-        return;
-    node->stops = false;
-    node->past.last = event->world.id;
-    node->past.last_nodes = event->world.group_world_size;
-    node->past.last_rank = event->world.group_rank;
-    node->past.restart_count = event->world.restart_count;
-    node->past.held_done = node->past.server_left = node->past.server_done = false;
-}
-
 void cluster_seek(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];

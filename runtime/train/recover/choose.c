@@ -1,6 +1,14 @@
 /* choose.c - see choose.h. */
 #include "runtime/train/recover/choose.h"
 
+bool recover_rank_has_any(const struct recover_rank *steps)
+{
+    bool has = steps->live >= 0;
+    for (int i = 0; i < RECOVER_GENERATIONS; i++)
+        has = has || steps->own[i] >= 0 || steps->kept[i] >= 0;
+    return has;
+}
+
 int recover_generation(const double steps[RECOVER_GENERATIONS], int64_t step)
 {
     for (int i = 0; i < RECOVER_GENERATIONS; i++)

@@ -20,6 +20,9 @@ struct recover_choice {
     int text_from; /* a rank that has the text of that step */
 };
 
+/* Whether there is any step. */
+bool recover_rank_has_any(const struct recover_rank *steps);
+
 /* Whether a state has the step; the generation of such a copy, -1: none. */
 int recover_generation(const double steps[RECOVER_GENERATIONS], int64_t step);
 

@@ -61,18 +61,10 @@ static void before_free(struct before *before)
     *before = (struct before){0};
 }
 
-static bool has_any(const struct recover_rank *steps)
-{
-    bool has = steps->live >= 0;
-    for (int i = 0; i < RECOVER_GENERATIONS; i++)
-        has = has || steps->own[i] >= 0 || steps->kept[i] >= 0;
-    return has;
-}
-
 /* A rank that was started anew has a number, too, and no state. */
 static bool is_of(const struct divide_rank *rank, const struct divide_rank *other)
 {
-    return has_any(&rank->steps) && rank->size == other->size &&
+    return recover_rank_has_any(&rank->steps) && rank->size == other->size &&
            !memcmp(rank->layout, other->layout, sizeof rank->layout);
 }
 

@@ -158,9 +158,7 @@ int recover_keep(const struct trainer *trainer, const struct recover_copies *cop
         return error_set(err, MUSTER_E_NOMEM, "no memory to keep a state of %lld bytes and its copies",
                          (long long)kept->bytes);
     kept_steps(kept, &steps);
-    bool has = steps.live >= 0;
-    for (int i = 0; i < RECOVER_GENERATIONS; i++)
-        has = has || steps.own[i] >= 0 || steps.kept[i] >= 0;
+    const bool has = recover_rank_has_any(&steps);
     *out = has ? take_pointer(&kept) : NULL;
     return has;
 }
