@@ -1,6 +1,7 @@
 /* batch_norm.c - batch normalisation, a channel at a time (formulas: kernels/ref/batch_norm.c). A plane's sum
  * is of float, the sum over planes of double: channels have many elements. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/value.h"
 
 #include <math.h>
 #include <string.h>
@@ -10,33 +11,33 @@ static int64_t channel_at(const struct batch_norm *b, int n, int c)
     return ((int64_t)n * b->channels + c) * b->plane;
 }
 
-static float plane_sum(const float *restrict in, int64_t count)
+static float plane_sum(const VALUE *restrict in, int64_t count)
 {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < count; i++)
-        sum += in[i];
+        sum += LOAD(in[i]);
     return sum;
 }
 
-static float plane_squares(const float *restrict in, int64_t count, float mean)
+static float plane_squares(const VALUE *restrict in, int64_t count, float mean)
 {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < count; i++)
-        sum += (in[i] - mean) * (in[i] - mean);
+        sum += (LOAD(in[i]) - mean) * (LOAD(in[i]) - mean);
     return sum;
 }
 
 /* out = in * factor + offset */
-static void normalise(float *out, const float *in, const struct batch_norm *b, int N, int c, float factor,
+static void normalise(VALUE *out, const VALUE *in, const struct batch_norm *b, int N, int c, float factor,
                       float offset)
 {
     for (int n = 0; n < N; n++) {
-        const float *restrict from = in + channel_at(b, n, c);
-        float *restrict to = out + channel_at(b, n, c);
+        const VALUE *restrict from = in + channel_at(b, n, c);
+        VALUE *restrict to = out + channel_at(b, n, c);
         for (int64_t i = 0; i < b->plane; i++)
-            to[i] = from[i] * factor + offset;
+            STORE(to[i], LOAD(from[i]) * factor + offset);
     }
 }
 
@@ -45,7 +46,8 @@ void CPU(batch_norm_forward)(void *out, void *mean_, void *var_, const void *in_
                              const struct step_scalars *scalars, void *stream)
 {
     float *mean = mean_, *var = var_;
-    const float *in = in_, *weight = weight_, *bias = bias_;
+    const VALUE *in = in_;
+    const WEIGHT *weight = weight_, *bias = bias_;
     const int rows = batch_norm_rows(b, N, scalars->samples);
     const double count = (double)rows * (double)b->plane;
     (void)stream;
@@ -58,8 +60,8 @@ void CPU(batch_norm_forward)(void *out, void *mean_, void *var_, const void *in_
         for (int n = 0; n < rows; n++)
             squares += (double)plane_squares(in + channel_at(b, n, c), b->plane, mean[c]);
         var[c] = rows ? (float)(squares / count) : 1;
-        const float factor = weight[c] / sqrtf(var[c] + (float)b->epsilon);
-        normalise(out, in, b, N, c, factor, bias[c] - mean[c] * factor);
+        const float factor = LOAD(weight[c]) / sqrtf(var[c] + (float)b->epsilon);
+        normalise(out, in, b, N, c, factor, LOAD(bias[c]) - mean[c] * factor);
     }
 }
 
@@ -67,12 +69,12 @@ void CPU(batch_norm_fixed)(void *out, const void *in, const void *weight_, const
                            const void *mean_, const void *var_, const struct batch_norm *b, int N,
                            void *stream)
 {
-    const float *weight = weight_, *bias = bias_, *mean = mean_, *var = var_;
+    const WEIGHT *weight = weight_, *bias = bias_, *mean = mean_, *var = var_;
     (void)stream;
     CPU_PARALLEL_FOR((int64_t)N * b->channels * b->plane >= CPU_PARALLEL_MIN)
     for (int c = 0; c < b->channels; c++) {
-        const float factor = weight[c] / sqrtf(var[c] + (float)b->epsilon);
-        normalise(out, in, b, N, c, factor, bias[c] - mean[c] * factor);
+        const float factor = LOAD(weight[c]) / sqrtf(LOAD(var[c]) + (float)b->epsilon);
+        normalise(out, in, b, N, c, factor, LOAD(bias[c]) - LOAD(mean[c]) * factor);
     }
 }
 
@@ -81,17 +83,17 @@ struct sums {
     double plain, weighted;
 };
 
-static struct sums channel_sums(const float *dout_, const float *in_, const struct batch_norm *b, int rows,
+static struct sums channel_sums(const VALUE *dout_, const VALUE *in_, const struct batch_norm *b, int rows,
                                 int c, float mean)
 {
     struct sums s = {0, 0};
     for (int n = 0; n < rows; n++) {
-        const float *restrict dout = dout_ + channel_at(b, n, c), *restrict in = in_ + channel_at(b, n, c);
+        const VALUE *restrict dout = dout_ + channel_at(b, n, c), *restrict in = in_ + channel_at(b, n, c);
         float plain = 0, weighted = 0;
 #pragma omp simd reduction(+ : plain, weighted)
         for (int64_t i = 0; i < b->plane; i++) {
-            plain += dout[i];
-            weighted += dout[i] * (in[i] - mean);
+            plain += LOAD(dout[i]);
+            weighted += LOAD(dout[i]) * (LOAD(in[i]) - mean);
         }
         s.plain += (double)plain;
         s.weighted += (double)weighted;
@@ -100,15 +102,15 @@ static struct sums channel_sums(const float *dout_, const float *in_, const stru
 }
 
 /* din = beta*din + factor (dout - level - slope (in - mean)) */
-static void input_plane(float *restrict din, const float *restrict dout, const float *restrict in,
+static void input_plane(VALUE *restrict din, const VALUE *restrict dout, const VALUE *restrict in,
                         int64_t count, float mean, float factor, float level, float slope, int beta)
 {
     if (beta)
         for (int64_t i = 0; i < count; i++)
-            din[i] += factor * (dout[i] - level - slope * (in[i] - mean));
+            STORE(din[i], LOAD(din[i]) + factor * (LOAD(dout[i]) - level - slope * (LOAD(in[i]) - mean)));
     else
         for (int64_t i = 0; i < count; i++)
-            din[i] = factor * (dout[i] - level - slope * (in[i] - mean));
+            STORE(din[i], factor * (LOAD(dout[i]) - level - slope * (LOAD(in[i]) - mean)));
 }
 
 void CPU(batch_norm_backward)(void *din_, void *dweight_, void *dbias_, const void *dout_, const void *in_,
@@ -116,8 +118,11 @@ void CPU(batch_norm_backward)(void *din_, void *dweight_, void *dbias_, const vo
                               const struct batch_norm *b, int N, const int beta[3],
                               const struct step_scalars *scalars, void *stream)
 {
-    float *din = din_, *dweight = dweight_, *dbias = dbias_;
-    const float *dout = dout_, *in = in_, *mean = mean_, *var = var_, *weight = weight_;
+    VALUE *din = din_;
+    float *dweight = dweight_, *dbias = dbias_;
+    const VALUE *dout = dout_, *in = in_;
+    const float *mean = mean_, *var = var_;
+    const WEIGHT *weight = weight_;
     const int rows = batch_norm_rows(b, N, scalars->samples);
     const double count = (double)rows * (double)b->plane;
     (void)stream;
@@ -125,7 +130,7 @@ void CPU(batch_norm_backward)(void *din_, void *dweight_, void *dbias_, const vo
     for (int c = 0; c < b->channels; c++) {
         const struct sums s = channel_sums(dout, in, b, rows, c, mean[c]);
         const double r = 1.0 / sqrt((double)var[c] + b->epsilon);
-        const float factor = weight[c] * (float)r, level = (float)(s.plain / count);
+        const float factor = LOAD(weight[c]) * (float)r, level = (float)(s.plain / count);
         const float slope = (float)(s.weighted / count * r * r);
         for (int n = 0; din && n < rows; n++)
             input_plane(din + channel_at(b, n, c), dout + channel_at(b, n, c), in + channel_at(b, n, c),

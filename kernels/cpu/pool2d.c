@@ -1,6 +1,7 @@
 /* pool2d.c - pooling, a plane at a time (rules: kernels/ref/pool2d.c). Windows of 2 x 2 without an edge,
  * which most models have, are a loop of their own that the compiler vectorises. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/value.h"
 
 #include <math.h>
 #include <string.h>
@@ -38,40 +39,77 @@ static float larger(float a, float b)
     return beats(b, a) ? b : a;
 }
 
-static void pairs_forward(const struct pool *v, float *restrict out, const float *restrict in)
+/* Two elements side by side. Of bf16 they are one word: loops over single elements of 16 bits that are two
+ * apart do not vectorise. */
+struct pair {
+    float left, right;
+};
+
+static inline __attribute__((always_inline)) struct pair load_pair(const VALUE *from)
 {
-    for (int i = 0; i < v->rows; i++, out += v->columns) {
-        const float *above = in + (int64_t)2 * i * v->p->width, *below = above + v->p->width;
-        for (int j = 0; j < v->columns; j++)
-            out[j] = larger(larger(larger(above[2 * j], above[2 * j + 1]), below[2 * j]), below[2 * j + 1]);
-    }
+#ifdef CPU_BF16
+    uint32_t word; /* the variants of bf16 are of x86: the left one is its lower half */
+    memcpy(&word, from, sizeof word);
+    return (struct pair){narrow_float(word << 16), narrow_float(word & 0xffff0000u)};
+#else
+    return (struct pair){from[0], from[1]};
+#endif
 }
 
-/* Each of the four gets the gradient or nothing; beta: a constant at every call. */
-static inline __attribute__((always_inline)) void pairs_backward(const struct pool *v, float *restrict din,
-                                                                 const float *restrict in,
-                                                                 const float *restrict dout, const int beta)
+static inline __attribute__((always_inline)) void store_pair(VALUE *to, float left, float right)
 {
-    const int width = v->p->width;
-    for (int i = 0; i < v->rows; i++, dout += v->columns) {
-        const float *above = in + (int64_t)2 * i * width, *below = above + width;
-        float *dabove = din + (int64_t)2 * i * width, *dbelow = dabove + width;
+#ifdef CPU_BF16
+    const uint32_t word = narrow_to_bf16(left) | (uint32_t)narrow_to_bf16(right) << 16;
+    memcpy(to, &word, sizeof word);
+#else
+    to[0] = left, to[1] = right;
+#endif
+}
+
+static void pairs_forward(const struct pool *v, VALUE *restrict out, const VALUE *restrict in)
+{
+    for (int i = 0; i < v->rows; i++, out += v->columns) {
+        const VALUE *above = in + (int64_t)2 * i * v->p->width, *below = above + v->p->width;
 #pragma omp simd
         for (int j = 0; j < v->columns; j++) {
-            const float a = above[2 * j], b = above[2 * j + 1], c = below[2 * j], d = below[2 * j + 1];
-            const float top = larger(a, b), three = larger(top, c);
-            const float to_d = beats(d, three) ? dout[j] : 0, but_d = beats(d, three) ? 0 : dout[j];
-            const float to_c = beats(c, top) ? but_d : 0, but_c = beats(c, top) ? 0 : but_d;
-            const float to_b = beats(b, a) ? but_c : 0, to_a = beats(b, a) ? 0 : but_c;
-            dabove[2 * j] = beta ? dabove[2 * j] + to_a : to_a;
-            dabove[2 * j + 1] = beta ? dabove[2 * j + 1] + to_b : to_b;
-            dbelow[2 * j] = beta ? dbelow[2 * j] + to_c : to_c;
-            dbelow[2 * j + 1] = beta ? dbelow[2 * j + 1] + to_d : to_d;
+            const struct pair top = load_pair(above + 2 * j), low = load_pair(below + 2 * j);
+            STORE(out[j], larger(larger(larger(top.left, top.right), low.left), low.right));
         }
     }
 }
 
-static int64_t winner(const struct pool2d *p, const float *plane, int i, int j)
+/* Each of the four gets the gradient or nothing; beta: a constant at every call. */
+static inline __attribute__((always_inline)) void pairs_backward(const struct pool *v, VALUE *restrict din,
+                                                                 const VALUE *restrict in,
+                                                                 const VALUE *restrict dout, const int beta)
+{
+    const int width = v->p->width;
+    for (int i = 0; i < v->rows; i++, dout += v->columns) {
+        const VALUE *above = in + (int64_t)2 * i * width, *below = above + width;
+        VALUE *dabove = din + (int64_t)2 * i * width, *dbelow = dabove + width;
+#pragma omp simd
+        for (int j = 0; j < v->columns; j++) {
+            const struct pair top = load_pair(above + 2 * j), low = load_pair(below + 2 * j);
+            const struct pair dtop = load_pair(dabove + 2 * j), dlow = load_pair(dbelow + 2 * j);
+            const float whole = LOAD(dout[j]), two = larger(top.left, top.right),
+                        three = larger(two, low.left);
+            const float to_d = beats(low.right, three) ? whole : 0,
+                        but_d = beats(low.right, three) ? 0 : whole;
+            const float to_c = beats(low.left, two) ? but_d : 0, but_c = beats(low.left, two) ? 0 : but_d;
+            const float to_b = beats(top.right, top.left) ? but_c : 0;
+            const float to_a = beats(top.right, top.left) ? 0 : but_c;
+            store_pair(dabove + 2 * j, beta ? dtop.left + to_a : to_a, beta ? dtop.right + to_b : to_b);
+            store_pair(dbelow + 2 * j, beta ? dlow.left + to_c : to_c, beta ? dlow.right + to_d : to_d);
+        }
+    }
+}
+
+static void add_to(VALUE *sum, float gradient)
+{
+    STORE(*sum, LOAD(*sum) + gradient);
+}
+
+static int64_t winner(const struct pool2d *p, const VALUE *plane, int i, int j)
 {
     int row = i * p->stride - p->padding, column = j * p->stride - p->padding;
     int bottom = row + p->kernel < p->height ? row + p->kernel : p->height;
@@ -81,7 +119,7 @@ static int64_t winner(const struct pool2d *p, const float *plane, int i, int j)
     for (int y = row; y < bottom; y++)
         for (int x = column; x < right; x++) {
             int64_t at = (int64_t)y * p->width + x;
-            if (plane[at] > plane[best] || isnan(plane[at]))
+            if (LOAD(plane[at]) > LOAD(plane[best]) || isnan(LOAD(plane[at])))
                 best = at;
         }
     return best;
@@ -93,8 +131,8 @@ void CPU(max_pool2d_forward)(void *out_, const void *in_, const struct pool2d *p
     (void)stream;
     CPU_PARALLEL_FOR(v.planes * v.in >= CPU_PARALLEL_MIN)
     for (int64_t plane = 0; plane < v.planes; plane++) {
-        float *out = (float *)out_ + plane * v.out;
-        const float *in = (const float *)in_ + plane * v.in;
+        VALUE *out = (VALUE *)out_ + plane * v.out;
+        const VALUE *in = (const VALUE *)in_ + plane * v.in;
         if (is_pairs(p))
             pairs_forward(&v, out, in);
         for (int at = 0; !is_pairs(p) && at < v.out; at++)
@@ -109,8 +147,8 @@ void CPU(max_pool2d_backward)(void *din_, const void *in_, const void *dout_, co
     (void)stream;
     CPU_PARALLEL_FOR(v.planes * v.in >= CPU_PARALLEL_MIN)
     for (int64_t plane = 0; plane < v.planes; plane++) {
-        float *din = (float *)din_ + plane * v.in;
-        const float *in = (const float *)in_ + plane * v.in, *dout = (const float *)dout_ + plane * v.out;
+        VALUE *din = (VALUE *)din_ + plane * v.in;
+        const VALUE *in = (const VALUE *)in_ + plane * v.in, *dout = (const VALUE *)dout_ + plane * v.out;
         if (!beta && !(is_pairs(p) && p->height == 2 * v.rows && p->width == 2 * v.columns))
             memset(din, 0, (size_t)v.in * sizeof *din);
         if (is_pairs(p) && beta)
@@ -118,7 +156,7 @@ void CPU(max_pool2d_backward)(void *din_, const void *in_, const void *dout_, co
         else if (is_pairs(p))
             pairs_backward(&v, din, in, dout, 0);
         for (int at = 0; !is_pairs(p) && at < v.out; at++)
-            din[winner(p, in, at / v.columns, at % v.columns)] += dout[at];
+            add_to(&din[winner(p, in, at / v.columns, at % v.columns)], LOAD(dout[at]));
     }
 }
 
@@ -135,23 +173,23 @@ static struct span span_of(int i, int size, int windows)
                          (int)((((int64_t)i + 1) * size + windows - 1) / windows)};
 }
 
-static float mean_of(const float *plane, int width, struct span rows, struct span columns)
+static float mean_of(const VALUE *plane, int width, struct span rows, struct span columns)
 {
     float sum = 0;
     if (columns.end - columns.from == width) { /* one piece */
-        const float *from = plane + (int64_t)rows.from * width;
+        const VALUE *from = plane + (int64_t)rows.from * width;
         const int64_t count = (int64_t)(rows.end - rows.from) * width;
 #pragma omp simd reduction(+ : sum)
         for (int64_t i = 0; i < count; i++)
-            sum += from[i];
+            sum += LOAD(from[i]);
         return sum / (float)count;
     }
     for (int y = rows.from; y < rows.end; y++) {
-        const float *row = plane + (int64_t)y * width;
+        const VALUE *row = plane + (int64_t)y * width;
         float part = 0;
 #pragma omp simd reduction(+ : part)
         for (int x = columns.from; x < columns.end; x++)
-            part += row[x];
+            part += LOAD(row[x]);
         sum += part;
     }
     return sum / (float)((int64_t)(rows.end - rows.from) * (columns.end - columns.from));
@@ -165,17 +203,17 @@ void CPU(avg_pool2d_forward)(void *out_, const void *in_, int64_t planes, int he
     CPU_PARALLEL_FOR(planes * in >= CPU_PARALLEL_MIN)
     for (int64_t plane = 0; plane < planes; plane++)
         for (int at = 0; at < out; at++)
-            ((float *)out_)[plane * out + at] =
-                mean_of((const float *)in_ + plane * in, width, span_of(at / out_width, height, out_height),
-                        span_of(at % out_width, width, out_width));
+            STORE(((VALUE *)out_)[plane * out + at],
+                  mean_of((const VALUE *)in_ + plane * in, width, span_of(at / out_width, height, out_height),
+                          span_of(at % out_width, width, out_width)));
 }
 
-static void share_out(float *plane, int width, struct span rows, struct span columns, float gradient)
+static void share_out(VALUE *plane, int width, struct span rows, struct span columns, float gradient)
 {
     const float share = gradient / (float)((int64_t)(rows.end - rows.from) * (columns.end - columns.from));
     for (int y = rows.from; y < rows.end; y++)
         for (int x = columns.from; x < columns.end; x++)
-            plane[(int64_t)y * width + x] += share;
+            add_to(&plane[(int64_t)y * width + x], share);
 }
 
 void CPU(avg_pool2d_backward)(void *din_, const void *dout, int64_t planes, int height, int width,
@@ -185,11 +223,12 @@ void CPU(avg_pool2d_backward)(void *din_, const void *dout, int64_t planes, int 
     (void)stream;
     CPU_PARALLEL_FOR(planes * in >= CPU_PARALLEL_MIN)
     for (int64_t plane = 0; plane < planes; plane++) {
-        float *din = (float *)din_ + plane * in;
+        VALUE *din = (VALUE *)din_ + plane * in;
         if (!beta)
             memset(din, 0, (size_t)in * sizeof *din);
         for (int at = 0; at < out; at++)
             share_out(din, width, span_of(at / out_width, height, out_height),
-                      span_of(at % out_width, width, out_width), ((const float *)dout)[plane * out + at]);
+                      span_of(at % out_width, width, out_width),
+                      LOAD(((const VALUE *)dout)[plane * out + at]));
     }
 }

@@ -15,19 +15,8 @@
 #define CPU_REFERENCE_clip_factor       ~,
 
 #ifdef CPU_BF16
-/* Pictures are the reference's as well; operations without values are the float variant's. */
-#define CPU_REFERENCE_conv2d_forward         ~,
-#define CPU_REFERENCE_conv2d_backward_input  ~,
-#define CPU_REFERENCE_conv2d_backward_weight ~,
-#define CPU_REFERENCE_conv2d_work            ~,
-#define CPU_REFERENCE_max_pool2d_forward     ~,
-#define CPU_REFERENCE_max_pool2d_backward    ~,
-#define CPU_REFERENCE_avg_pool2d_forward     ~,
-#define CPU_REFERENCE_avg_pool2d_backward    ~,
-#define CPU_REFERENCE_batch_norm_forward     ~,
-#define CPU_REFERENCE_batch_norm_fixed       ~,
-#define CPU_REFERENCE_batch_norm_backward    ~,
-#define CPU_FIXED(operation)                 cpu_##operation##_avx512
+/* Operations without values are the float variant's. */
+#define CPU_FIXED(operation) cpu_##operation##_avx512
 #define OPERATION(name, parameters, arguments)
 #define FIXED(name, parameters, arguments) void CPU_FIXED(name)(KERNELS_EACH parameters, void *stream);
 #include "kernels/operations.inc"

@@ -58,11 +58,11 @@ enum dtype train_config_dtype(const struct train_config *config)
     return values[config->dtype];
 }
 
-/* auto is fp32 on every device. bf16 is faster and smaller on a CPU with AVX512-BF16 (GPT-2 124M, two
- * threads: 0.8 to 0.9 of the time, 0.8 of the storage), but it stays a choice of the user. It rounds
- * activations, which products of bf16 do not: 1.4 times autocast's distance from float64 after 300 steps,
- * with fp32 values 0.7. It is a matter of the plan, which is the same on all ranks and known without their
- * processors. And pictures would be plain loops. */
+/* auto is fp32 on every device. bf16 is faster and smaller on a CPU with AVX512-BF16 (two threads, GPT-2
+ * 124M: 0.8 to 0.9 of the time with products of bf16, 0.8 of the storage; one thread, pictures: 0.7 to 0.9),
+ * but it stays a choice of the user. It rounds activations, which products of bf16 do not: 1.4 times
+ * autocast's distance from float64 after 300 steps, with fp32 values 0.7. And it is a matter of the plan,
+ * which is the same on all ranks and known without their processors: others would take plain loops. */
 enum dtype train_config_values(const struct train_config *config)
 {
     return config->values == TRAIN_VALUES_DTYPE ? train_config_dtype(config) : DTYPE_F32;

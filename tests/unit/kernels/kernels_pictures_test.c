@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/narrow.h"
+#include "proto/base/mem.h"
 #include "tests/support/rank_threads.h"
 #include "tests/unit/kernels/kernels_support.h"
 
@@ -305,8 +306,9 @@ static const struct conv2d wide = {7, 24, 24, 33, 3, 1, 1};
 static const struct pool2d pairs = {33, 24, 24, 2, 2, 0};
 
 struct threads_run {
+    const struct kernels *kernels;
     int threads;
-    const float *in, *weight, *dout;
+    const void *in, *weight, *dout; /* values of the table */
     float *output[OUTPUTS], *work;
 };
 
@@ -314,7 +316,7 @@ static int run_with_threads(int rank, int ranks, void *context)
 {
     struct threads_run *r = context;
     struct muster_error err;
-    const struct kernels *k = kernels_cpu((unsigned)-1);
+    const struct kernels *k = r->kernels;
     (void)rank, (void)ranks;
     if (kernels_cpu_threads(r->threads, &err) < 0)
         return -1;
@@ -325,21 +327,35 @@ static int run_with_threads(int rank, int ranks, void *context)
     return 0;
 }
 
-static void any_threads_the_same(void **state)
+/* Values of the table's type. */
+static void *values_new(const struct kernels *k, size_t n)
+{
+    float *values = floats_new(n, FILL_UNIT);
+    if (k->value == DTYPE_F32)
+        return values;
+    uint16_t *halves = mem_calloc(n, sizeof *halves);
+    assert_non_null(halves);
+    for (size_t i = 0; i < n; i++)
+        halves[i] = narrow_to_bf16(values[i]);
+    mem_free(values);
+    return halves;
+}
+
+static void same_with_any_threads(const struct kernels *k)
 {
     const size_t ins = PICTURES * 7 * 576, outs = PICTURES * 33 * 576, weights = 33 * 63;
     const size_t sizes[OUTPUTS] = {outs, ins, weights, 33, outs / 4};
-    scope_memory float *in = floats_new(ins, FILL_UNIT), *weight = floats_new(weights, FILL_UNIT);
-    scope_memory float *dout = floats_new(outs, FILL_UNIT);
-    scope_memory float *work =
-        floats_new(kernels_cpu((unsigned)-1)->conv2d_work(&wide, PICTURES) / sizeof(float), FILL_UNIT);
+    scope_memory void *in = values_new(k, ins), *weight = values_new(k, weights), *dout = values_new(k, outs);
+    scope_memory float *work = floats_new(k->conv2d_work(&wide, PICTURES) / sizeof(float), FILL_UNIT);
     struct threads_run runs[3];
-    (void)state;
     for (int i = 0; i < 3; i++) {
-        runs[i] =
-            (struct threads_run){.threads = i + 1, .in = in, .weight = weight, .dout = dout, .work = work};
-        for (int o = 0; o < OUTPUTS; o++)
+        runs[i] = (struct threads_run){
+            .kernels = k, .threads = i + 1, .in = in, .weight = weight, .dout = dout, .work = work};
+        for (int o = 0; o < OUTPUTS; o++) {
             runs[i].output[o] = floats_new(sizes[o], FILL_UNIT);
+            if (k->value != DTYPE_F32) /* half of the memory is not written */
+                memset(runs[i].output[o], 0, sizes[o] * sizeof(float));
+        }
         assert_int_equal(rank_threads_run(1, run_with_threads, &runs[i]), 0);
     }
     for (int o = 0; o < OUTPUTS; o++) {
@@ -348,6 +364,14 @@ static void any_threads_the_same(void **state)
         for (int i = 0; i < 3; i++)
             kernels_scope_free(&runs[i].output[o]);
     }
+}
+
+static void any_threads_the_same(void **state)
+{
+    (void)state;
+    same_with_any_threads(kernels_cpu((unsigned)-1));
+    if (kernels_cpu_values(DTYPE_BF16) != kernels_ref_bf16())
+        same_with_any_threads(kernels_cpu_values(DTYPE_BF16));
 }
 
 int main(void)

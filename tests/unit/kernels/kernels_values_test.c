@@ -316,9 +316,9 @@ static void pictures(int beta)
     const int in = V(n), din = V(n), out = V(outs), weight = V(weights), bias = V(3);
     const int dweight = F(weights), dbias = F(3);
     const int pooled = V((size_t)(N * 2 * (c.height - 1) * (c.width - 1))), small = V((size_t)(N * 2 * 2));
-    BOTH(conv2d_forward, at(out), at(in), at(weight), at(bias), &c, N, NULL);
-    BOTH(conv2d_backward_input, at(din), at(out), at(weight), &c, N, beta, NULL);
-    BOTH(conv2d_backward_weight, at(dweight), at(dbias), at(out), at(in), &c, N, beta, NULL);
+    BOTH(conv2d_forward, at(out), at(in), at(weight), at(bias), &c, N, work);
+    BOTH(conv2d_backward_input, at(din), at(out), at(weight), &c, N, beta, work);
+    BOTH(conv2d_backward_weight, at(dweight), at(dbias), at(out), at(in), &c, N, beta, work);
     BOTH(max_pool2d_forward, at(pooled), at(in), &p, N);
     BOTH(avg_pool2d_forward, at(small), at(in), 2 * N, c.height, c.width, 1, 2);
     end();
@@ -445,6 +445,82 @@ static void fast_products_are_cut(void **state)
     summing = 0;
 }
 
+/* Convolutions of several tiles, with edges and strides, that the library multiplies; filters of one element,
+ * whose gradient of a picture is a product alone; more pictures than parts. */
+static void fast_pictures_round_once(void **state)
+{
+    static const struct {
+        int N;
+        struct conv2d c;
+    } cases[] = {{2, {48, 26, 24, 32, 3, 1, 1}},
+                 {2, {32, 21, 17, 48, 3, 2, 1}},
+                 {18, {64, 7, 9, 64, 1, 1, 0}},
+                 {3, {5, 13, 6, 4, 1, 2, 0}},
+                 {1, {96, 33, 40, 8, 3, 2, 1}}};
+    (void)state;
+    if (!take_fast_table())
+        skip();
+    summing = 1e-4;
+    for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+        const struct conv2d c = cases[i / 2].c;
+        const int N = cases[i / 2].N, beta = i & 1;
+        const int high = conv2d_size(c.height, c.kernel, c.stride, c.padding),
+                  wide = conv2d_size(c.width, c.kernel, c.stride, c.padding);
+        const size_t n = (size_t)(N * c.channels * c.height * c.width),
+                     outs = (size_t)(N * c.filters * high * wide),
+                     weights = (size_t)(c.filters * c.channels * c.kernel * c.kernel);
+        const int in = V(n), din = V(n), out = V(outs), dout = V(outs), weight = V(weights),
+                  bias = V((size_t)c.filters), dweight = F(weights), dbias = F((size_t)c.filters);
+        uint8_t *after = (uint8_t *)work + table->conv2d_work(&c, N);
+        assert_true(after + AFTER <= (uint8_t *)work + WORK_BYTES);
+        memset(after, 0x5a, AFTER);
+        BOTH(conv2d_forward, at(out), at(in), at(weight), beta ? at(bias) : NULL, &c, N, work);
+        BOTH(conv2d_backward_input, at(din), at(dout), at(weight), &c, N, beta, work);
+        BOTH(conv2d_backward_weight, at(dweight), at(dbias), at(dout), at(in), &c, N, beta, work);
+        for (size_t k = 0; k < AFTER; k++)
+            assert_int_equal(after[k], 0x5a);
+        end();
+    }
+    summing = 0;
+}
+
+/* Windows that overlap, equal values and NaN: the reference's bits, for its sums of two values are exact. */
+static void fast_pools_are_the_references(void **state)
+{
+    static const struct {
+        int N;
+        struct pool2d p;
+    } cases[] = {{3, {5, 32, 32, 2, 2, 0}}, {2, {3, 9, 35, 2, 2, 0}}, {2, {3, 11, 7, 3, 2, 1}},
+                 {2, {2, 6, 5, 3, 1, 1}},   {1, {2, 5, 5, 2, 2, 1}},  {2, {2, 7, 8, 4, 3, 2}}};
+    (void)state;
+    if (!take_fast_table())
+        skip();
+    for (size_t i = 0; i < 4 * (sizeof cases / sizeof *cases); i++) {
+        const struct pool2d p = cases[i / 4].p;
+        const int N = cases[i / 4].N, beta = i & 1, spoiled = i & 2, planes = N * p.channels;
+        const size_t n = (size_t)(planes * p.height * p.width),
+                     outs = (size_t)(planes * conv2d_size(p.height, p.kernel, p.stride, p.padding) *
+                                     conv2d_size(p.width, p.kernel, p.stride, p.padding));
+        uint16_t *of[2][4]; /* in, out, dout, din of the reference and of the table */
+        for (int k = 0; k < 4; k++) {
+            const size_t count = k == 1 || k == 2 ? outs : n;
+            const int array = V(count);
+            of[0][k] = arrays[array].sides[NARROW];
+            for (size_t j = 0; k == 0 && spoiled && j < n; j++)
+                of[0][k][j] = narrow(random_below(16) ? roundf(2 * widen(of[0][k][j])) : NAN);
+            memcpy(of[1][k] = arrays[array].sides[WIDE], of[0][k], count * sizeof(uint16_t));
+        }
+        for (int k = 0; k < 2; k++) {
+            const struct kernels *by = k ? table : kernels_ref_bf16();
+            by->max_pool2d_forward(of[k][1], of[k][0], &p, N, NULL);
+            by->max_pool2d_backward(of[k][3], of[k][0], of[k][2], &p, N, beta, NULL);
+        }
+        assert_memory_equal(of[1][1], of[0][1], outs * sizeof(uint16_t));
+        assert_memory_equal(of[1][3], of[0][3], n * sizeof(uint16_t));
+        end();
+    }
+}
+
 /* A value between two of 16 bits goes to the even one, and a value that float alone would round to such a
  * place does not. */
 static void ties_go_to_even_once(void **state)
@@ -467,9 +543,10 @@ static void ties_go_to_even_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_operation_rounds_once), cmocka_unit_test(ties_go_to_even_once),
-        cmocka_unit_test(fast_operations_round_once),  cmocka_unit_test(fast_products_round_once),
-        cmocka_unit_test(fast_products_are_cut),
+        cmocka_unit_test(every_operation_rounds_once),   cmocka_unit_test(ties_go_to_even_once),
+        cmocka_unit_test(fast_operations_round_once),    cmocka_unit_test(fast_products_round_once),
+        cmocka_unit_test(fast_products_are_cut),         cmocka_unit_test(fast_pictures_round_once),
+        cmocka_unit_test(fast_pools_are_the_references),
     };
     kernels_test_begin(2);
     work = mem_calloc(1, WORK_BYTES);
