@@ -164,6 +164,7 @@ int client_receive(struct client *client, const struct wire_message *message, st
             rejoin(client, now); /* it joined without its present workers */
         return 0;
     case WIRE_AGAIN:
+        client->options.join.proof = message->proof;
         rejoin(client, now);
         return 0;
     case WIRE_HANDOVER:

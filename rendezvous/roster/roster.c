@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "proto/base/error.h"
+#include "proto/base/text.h"
 #include "proto/exit_code.h"
 #include "rendezvous/roster/roster_internal.h"
 
@@ -144,6 +145,28 @@ static void take_slot(struct roster_work *w, struct roster_member *member)
         roster_on_return(w, join);
 }
 
+/* Known by the agent that has got AGAIN about this holder. */
+static uint64_t proof_of(const struct roster *roster, const struct roster_member *holder,
+                         const struct roster_join *join)
+{
+    uint64_t proof = text_hash(TEXT_HASH_START, &roster->epoch, sizeof roster->epoch);
+    proof = text_hash(proof, &holder->incarnation, sizeof holder->incarnation);
+    proof = text_hash(proof, &join->incarnation, sizeof join->incarnation);
+    return proof ? proof : 1;
+}
+
+/* A first JOIN may have been under way while its agent ended and the next start of it took the rank. */
+static bool must_prove(struct roster_work *w, const struct roster_member *holder)
+{
+    const struct roster_join *join = w->event->join;
+    const uint64_t proof = proof_of(w->roster, holder, join);
+    if (join->local || join->proof == proof)
+        return false;
+    roster_act(w, ROSTER_AGAIN, w->event->session, -1, NULL);
+    w->out->items[w->out->count - 1].proof = proof;
+    return true;
+}
+
 static int on_join(struct roster_work *w)
 {
     struct roster *roster = w->roster;
@@ -162,8 +185,11 @@ static int on_join(struct roster_work *w)
         rejoin(w, member);
         return 0;
     }
-    if (roster_slot_taken(member))
+    if (roster_slot_taken(member)) {
+        if (must_prove(w, member))
+            return 0;
         supersede(w, member);
+    }
     take_slot(w, member);
     roster_settle(w);
     return 0;

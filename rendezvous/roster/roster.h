@@ -95,7 +95,7 @@ extern "C" {
 #endif
 
 /* Bumped with every change that an older peer would misread; part of the fingerprint. */
-enum { ROSTER_PROTOCOL_VERSION = 5 };
+enum { ROSTER_PROTOCOL_VERSION = 6 };
 /* Nodes of a world; an elastic job may have as many spares, and some more (roster_slot_count). One ROUTER
  * forms a world of that many at the same cost for each as one of 1,000. */
 enum { ROSTER_MEMBER_LIMIT = 16384 };
@@ -146,7 +146,7 @@ enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
     X(ROSTER_SEND_STOP, "STOP", "stop the workers, report STOPPED")                                          \
     X(ROSTER_SEND_VERDICT, "VERDICT", "the job is over")                                                     \
     X(ROSTER_REFUSE, "REFUSE", "the session is refused, with the reason; the transport forgets it")          \
-    X(ROSTER_AGAIN, "AGAIN", "the session is unknown: register again")                                       \
+    X(ROSTER_AGAIN, "AGAIN", "register again: the session is unknown, or has to prove that it lives")        \
     X(ROSTER_HANDOVER, "HANDOVER", "the server leaves without a loss: wait for the next one")                \
     X(ROSTER_PROPOSE, "PROPOSE", "to the hosting agent: ask the voters for this world (roster_fill_record)") \
     X(ROSTER_SEND_EVICTION, "EVICTION", "the answer to EVICT")                                               \
@@ -219,6 +219,7 @@ struct roster_join {
     bool server_left;      /* elastic: its server has sent HANDOVER, when all had stopped */
     int64_t restart_count; /* from that world, or from HANDOVER */
     uint64_t epoch;        /* epoch of the server that accepted it last; 0: none has */
+    uint64_t proof;        /* from the last AGAIN; 0: none */
 };
 
 struct roster_event {
@@ -244,6 +245,9 @@ struct roster_action {
     uint64_t session;
     int member;         /* -1 if the session holds no slot; of a superseded agent the slot that it lost */
     const char *reason; /* REFUSE; valid until the next roster_step */
+    /* AGAIN: the next JOIN carries it, if it is to take the rank of another start of its name. So no JOIN
+     * takes the rank that arrives when its agent has ended. 0: none is needed. */
+    uint64_t proof;
 };
 
 /* The actions of one step, in order. */

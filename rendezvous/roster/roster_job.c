@@ -29,7 +29,8 @@ void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t se
     if (!session)
         return;
     assert(w->out->count < w->out->capacity);
-    w->out->items[w->out->count++] = (struct roster_action){kind, session, member, reason};
+    w->out->items[w->out->count++] =
+        (struct roster_action){.kind = kind, .session = session, .member = member, .reason = reason};
 }
 
 void roster_set_state(struct roster *roster, struct roster_member *member, enum roster_member_state state)

@@ -115,6 +115,7 @@ static void send_action(struct transport *c, const struct roster_action *action,
         c->message.office = c->office.ballot;
     } else if (action->kind == ROSTER_AGAIN) {
         c->message.kind = WIRE_AGAIN;
+        c->message.proof = action->proof;
     } else if (action->kind == ROSTER_HANDOVER) {
         c->message.kind = WIRE_HANDOVER;
         c->message.id = roster_world_id(c->roster);

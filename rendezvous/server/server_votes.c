@@ -87,6 +87,7 @@ bool server_takes_for_agent(struct transport *c, const struct sender *peer, cons
     if (c->roster)
         return false;
     if (message->kind == WIRE_BEAT || message->kind == WIRE_REPORT) {
+        message->proof = 0;
         message->kind = WIRE_AGAIN; /* its next JOIN is answered with the agent that serves */
         (void)server_send(c, peer->id, peer->id_size);
     }

@@ -65,6 +65,7 @@ struct wire_message {
     uint64_t number;       /* JOIN, BEAT, ACCEPT */
     int64_t lease_ns;      /* ACCEPT */
     uint64_t epoch;        /* ACCEPT */
+    uint64_t proof;        /* AGAIN */
     bool notes;            /* ACCEPT: the server wants notes */
     const char *note;      /* NOTE: not owned; after wire_decode it points into the frame */
     size_t note_length;    /* at most WIRE_NOTE_LIMIT */

@@ -241,6 +241,7 @@ static void pack_join(struct parts *parts, const struct wire_message *message)
     out->server_done = join->server_done;
     out->last_rank = join->last_rank;
     out->server_left = join->server_left;
+    out->proof = join->proof;
     if (join->vote_addr)
         out->vote_addr = (char *)join->vote_addr;
     out->vote_port = join->vote_port;
@@ -391,6 +392,7 @@ static void pack(struct parts *parts, const struct wire_message *message)
     case WIRE_AGAIN:
         envelope->again = &parts->body.again;
         muster__again__init(envelope->again);
+        envelope->again->proof = message->proof;
         envelope->body_case = MUSTER__ENVELOPE__BODY_AGAIN;
         break;
     case WIRE_HANDOVER:

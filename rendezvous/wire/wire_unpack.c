@@ -223,6 +223,7 @@ static int take_join(struct wire_message *out, const Muster__Envelope *envelope,
         .server_done = in->server_done,
         .last_rank = in->last_rank,
         .server_left = in->server_left,
+        .proof = in->proof,
     };
     if (in->restart_count < 0 || in->restart_count > ROSTER_RESTARTS_LIMIT || in->last_nodes < 0 ||
         in->last_rank < 0)
@@ -393,6 +394,7 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
         return take_accept(out, in->accept, err);
     case MUSTER__ENVELOPE__BODY_AGAIN:
         out->kind = WIRE_AGAIN;
+        out->proof = in->again->proof;
         return 0;
     case MUSTER__ENVELOPE__BODY_EVICT:
         out->kind = WIRE_EVICT;

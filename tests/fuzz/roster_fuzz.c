@@ -172,9 +172,14 @@ static void say_join(struct table *t, unsigned agent)
         t->slot[agent] = -1;
     }
     struct roster_join claims = join(t, agent);
-    step(t,
-         &(struct roster_event){
-             .kind = ROSTER_JOIN, .session = t->session[agent], .member = t->slot[agent], .join = &claims});
+    const struct roster_event event = {
+        .kind = ROSTER_JOIN, .session = t->session[agent], .member = t->slot[agent], .join = &claims};
+    step(t, &event);
+    const struct roster_actions *actions = &t->actions;
+    if (actions->count == 1 && actions->items[0].kind == ROSTER_AGAIN && reader_flag(&t->in)) {
+        claims.proof = actions->items[0].proof;
+        step(t, &event);
+    }
 }
 
 static void say_report(struct table *t, unsigned agent)

@@ -26,6 +26,7 @@ enum { CLUSTER_NODE_LIMIT = 64, CLUSTER_ROLES = 3 };
     X(INVARIANT_NONE, "none", "nothing broke")                                                               \
     X(INVARIANT_ONE_TRAINS, "one-trains", "at most one world of a job trains at any instant")                \
     X(INVARIANT_ONE_HOLDER, "one-holder", "a rank of a round is held by one incarnation")                    \
+    X(INVARIANT_SUCCESSOR, "successor", "no agent is displaced by one of its name that has ended")           \
     X(INVARIANT_RANKS, "ranks", "the ranks of a round are 0..n-1, contiguous by node, also inside a role")   \
     X(INVARIANT_OLD_WORLD, "old-world", "nobody acts on an old world")                                       \
     X(INVARIANT_CLEAN_START, "clean-start", "a world starts on a node that has no workers of another")       \
@@ -61,12 +62,11 @@ struct cluster_options {
     int duplicate_percent; /* messages but JOIN that arrive once more, up to 2 s late and out of order */
     int drop_percent;      /* messages that are lost on a connection that lives */
     int loss_percent;      /* packets that are lost: TCP sends them again, and later ones wait */
-    /* Not of an agent that has ended: the server cannot tell its first JOIN from that of its successor. */
-    int stale_percent; /* messages to the server, on a connection that ends or is cut, that arrive all the
-                          same, up to 6 s late: the next connection may be in use then */
-    int64_t start_ns;  /* WORLD -> workers run : 100 ms */
-    int64_t stop_ns;   /* TERM -> workers gone : 100 ms */
-    int64_t grace_ns;  /* TERM -> KILL : 30 s */
+    int stale_percent;     /* messages to the server, on a connection that ends or is cut, that arrive all the
+                              same, up to 6 s late: the next connection may be in use then */
+    int64_t start_ns;      /* WORLD -> workers run : 100 ms */
+    int64_t stop_ns;       /* TERM -> workers gone : 100 ms */
+    int64_t grace_ns;      /* TERM -> KILL : 30 s */
     int local_world_size[CLUSTER_NODE_LIMIT]; /* : 1 */
     int role[CLUSTER_NODE_LIMIT];             /* 0..CLUSTER_ROLES-1 */
     bool listens[CLUSTER_NODE_LIMIT]; /* its workers are told of a planned stop, and save before they end */

@@ -220,6 +220,7 @@ void cluster_take_event(struct cluster *cluster, int i, const struct membership_
         break;
     case MEMBERSHIP_EVENT_REFUSED:
         cluster_say(cluster, node, "refused: %s", event->reason);
+        cluster_check_refusal(cluster, i, event->reason);
         node->membership_over = true;
         cluster_agent_event(cluster, i,
                             &(struct worker_group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_FAILURE},

@@ -42,7 +42,8 @@ struct node {
     enum node_phase phase;
     int exit_code;
     struct instant exited_at;
-    unsigned life; /* grows with every start and end: events for an earlier life are void */
+    unsigned life;         /* grows with every start and end: events for an earlier life are void */
+    uint64_t start_number; /* counts the starts of the job's agents */
     int claimed_rank;
     int named_after; /* the node whose name it bears; its own number but for a twin */
     struct agent_incarnation incarnation;
@@ -147,7 +148,7 @@ struct letter {
     enum wire_kind kind;
     int exit_code, member;
     int64_t grace_ns, lease_ns, restart_count;
-    uint64_t number, epoch, sequence;
+    uint64_t number, epoch, sequence, proof;
     struct world_id id, server_done;
     enum membership_report_kind report;
     struct roster_join join;
@@ -193,6 +194,7 @@ struct cluster {
     uint64_t events;
     struct node nodes[CLUSTER_NODE_LIMIT];
     int used; /* nodes that were ever started are below */
+    uint64_t starts;
     struct sim_link links[CLUSTER_NODE_LIMIT];
     struct session *sessions; /* by number; the transport's state of them */
     uint64_t last_session, session_room;
@@ -398,6 +400,7 @@ void cluster_break(struct cluster *cluster, enum invariant invariant, const char
 void cluster_check(struct cluster *cluster);
 /* The server goes on from this world. */
 void cluster_note_ended(struct cluster *cluster, struct world_id id);
+void cluster_check_refusal(struct cluster *cluster, int node, const char *reason);
 /* A world was given to a node; checks it against the others' worlds. */
 void cluster_check_world(struct cluster *cluster, int node, const struct membership_world *world);
 /* The workers of a node exited 0. */

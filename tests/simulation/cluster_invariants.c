@@ -338,6 +338,22 @@ static void check_superseded(struct cluster *cluster, int i, struct world_id id)
     }
 }
 
+void cluster_check_refusal(struct cluster *cluster, int i, const char *reason)
+{
+    static const char superseded[] = "superseded:";
+    const struct node *self = &cluster->nodes[i];
+    if (strncmp(reason, superseded, sizeof superseded - 1) != 0)
+        return;
+    for (int k = 0; k < cluster->used; k++) {
+        const struct node *other = &cluster->nodes[k];
+        if (k != i && other->named_after == self->named_after &&
+            (other->phase == NODE_UP || other->start_number > self->start_number))
+            return; /* both live: the later JOIN counts */
+    }
+    cluster_break(cluster, INVARIANT_SUCCESSOR, "%s is the last start of its name, and was refused: %s",
+                  self->name, reason);
+}
+
 void cluster_check_world(struct cluster *cluster, int i, const struct membership_world *world)
 {
     struct node *self = &cluster->nodes[i];

@@ -115,6 +115,7 @@ static void renew(struct cluster *cluster, int i, int rank, int named_after)
     struct node *node = &cluster->nodes[i];
     node->phase = NODE_UP;
     node->life++;
+    node->start_number = ++cluster->starts;
     node->claimed_rank = rank;
     node->named_after = named_after;
     (void)snprintf(node->name, sizeof node->name, "node%d", named_after);

@@ -40,6 +40,7 @@ static struct letter *write_letter(struct cluster *cluster, const struct wire_me
     letter->restart_count = message->restart_count;
     letter->number = message->number;
     letter->epoch = message->epoch;
+    letter->proof = message->proof;
     letter->sequence = message->sequence;
     letter->id = message->id;
     letter->server_done = message->server_done;
@@ -66,6 +67,7 @@ static const struct wire_message *read_letter(struct cluster *cluster, const str
     message->restart_count = letter->restart_count;
     message->number = letter->number;
     message->epoch = letter->epoch;
+    message->proof = letter->proof;
     message->sequence = letter->sequence;
     message->id = letter->id;
     message->server_done = letter->server_done;
@@ -213,8 +215,7 @@ void cluster_arrive(struct cluster *cluster, const struct happening *happening)
     if (in_flight && happening->connection != node->connection && happening->direction == TO_SERVER)
         send_later(cluster, happening, read_letter(cluster, happening->letter));
     const bool cut = (in_flight || happening->stale) && node->cut[happening->direction];
-    const bool ended = happening->stale && happening->life != node->life; /* the agent: cluster.h */
-    if (cut || ended || (in_flight && happening->connection != node->connection))
+    if (cut || (in_flight && happening->connection != node->connection))
         return;
     if (happening->direction == TO_SERVER) {
         if (cluster_server(cluster) && happening->server_life == cluster->server_lives)

@@ -37,6 +37,7 @@ static void to_client(struct cluster *cluster, const struct server *server,
         message.number = session->number;
     } else if (action->kind == ROSTER_AGAIN) {
         message.kind = WIRE_AGAIN;
+        message.proof = action->proof;
     } else if (action->kind == ROSTER_HANDOVER) {
         message.kind = WIRE_HANDOVER;
         message.id = roster_world_id(server->roster);

@@ -223,3 +223,7 @@ place(rendezvous/roster/roster.c [=[return slot >= 0 && event->number && event->
 bug(FREE_LOSS "the loss of a server costs no restart")
 place(rendezvous/roster/roster_return.c [=[        roster->restart_count = used + 1;]=]
   [=[        roster->restart_count = used + !PLANTED(FREE_LOSS);]=])
+
+bug(LATE_FIRST_JOIN "the first JOIN of an agent that has ended takes the rank of its successor")
+place(rendezvous/roster/roster.c [=[if (join->local || join->proof == proof)]=]
+  [=[if (join->local || join->proof == proof || PLANTED(LATE_FIRST_JOIN))]=])

@@ -208,6 +208,16 @@ static void add_late_names(struct maker *m)
         }
 }
 
+/* Its pod is started again before the server has heard of the first start, whose JOIN may arrive later. */
+static void add_early_restart(struct maker *m)
+{
+    const int node = 1 + (int)maker_below(m, m->nodes - 1);
+    const int64_t ends = m->start_ms[node] + 500 + maker_below(m, 5000);
+    maker_step(m, m->start_ms[node], STEP_CUT, node, 0);
+    maker_step(m, ends, STEP_CRASH, node, 0);
+    maker_start(m, ends + maker_below(m, 2000), node);
+}
+
 /* Something happens in a state of the job that may last milliseconds. */
 static void add_in_phase(struct maker *m)
 {
@@ -290,5 +300,7 @@ void schedule_add_faults(struct maker *m)
     add_stories(m);
     for (int k = 0; k < count; k++)
         add_fault(m);
+    if (maker_one_in(m, 25))
+        add_early_restart(m);
     maker_step(m, FAULTS_UNTIL_MS, STEP_CALM, 0, CALM_RUN_MS);
 }

@@ -128,7 +128,7 @@ static void what_does_not_fit_is_rejected_by_name(void **state)
     who = join_of(1);
     who.protocol_version = 9;
     join(f, 2, &who);
-    expect_rejection(f, "protocol version: this agent has 9, the server 5; run the same muster on all nodes");
+    expect_rejection(f, "protocol version: this agent has 9, the server 6; run the same muster on all nodes");
     who = join_of(1);
     who.min_nodes = 2; /* either alone is enough */
     join(f, 2, &who);
@@ -181,6 +181,37 @@ static void an_old_incarnation_cannot_come_back(void **state)
     /* The same one again, on a new connection, is welcome. */
     join(f, 7, &fresh);
     assert_int_equal(f->actions.items[0].kind, ROSTER_ACCEPT);
+}
+
+/* A JOIN may be on its way while its agent ends, and the next start of it takes the rank. */
+static void a_late_first_join_displaces_nobody(void **state)
+{
+    struct fixture *f = *state;
+    struct roster_join ended = join_of(1), fresh = join_of(1);
+    const struct roster_event late = {.kind = ROSTER_JOIN, .session = 6, .join = &ended};
+    ended.incarnation.low = 66;
+    fresh.incarnation.low = 77;
+    join(f, 2, &fresh);
+    assert_int_equal(step(f, &late), 0);
+    assert_int_equal(f->actions.count, 1);
+    assert_int_equal(f->actions.items[0].kind, ROSTER_AGAIN);
+    assert_int_equal(f->actions.items[0].session, 6);
+    const uint64_t proof = f->actions.items[0].proof;
+    assert_true(proof != 0);
+    ended.proof = proof + 1;
+    assert_int_equal(step(f, &late), 0);
+    assert_int_equal(f->actions.items[0].kind, ROSTER_AGAIN);
+    assert_true(roster_incarnation(f->roster, 1).low == 77);
+    /* The proof is about one holder: it does not displace a later one. */
+    struct roster_join latest = join_of(1);
+    latest.incarnation.low = 88;
+    join(f, 7, &latest);
+    assert_true(roster_incarnation(f->roster, 1).low == 88);
+    ended.proof = proof;
+    assert_int_equal(step(f, &late), 0);
+    assert_int_equal(f->actions.items[0].kind, ROSTER_AGAIN);
+    assert_true(f->actions.items[0].proof != proof);
+    assert_true(roster_incarnation(f->roster, 1).low == 88);
 }
 
 static void nobody_evicts_the_hosting_agent(void **state)
@@ -305,6 +336,10 @@ static void another_command_is_another_job(void **state)
             who.command = 1 + (uint64_t)(i == 2); /* the third claims the second's rank */
             who.program = "train.py";
             struct roster_event event = {.kind = ROSTER_JOIN, .session = 1 + (uint64_t)i, .join = &who};
+            assert_int_equal(roster_step(roster, &event, now, &actions, NULL), 0);
+            if (actions.items[0].kind != ROSTER_AGAIN)
+                continue;
+            who.proof = actions.items[0].proof;
             assert_int_equal(roster_step(roster, &event, now, &actions, NULL), 0);
         }
         assert_int_equal(actions.items[0].kind, ROSTER_REFUSE);
@@ -502,6 +537,7 @@ int main(void)
         WITH_WORLD(a_rejected_agent_is_reported_until_it_joins),
         WITH_WORLD(what_does_not_fit_is_rejected_by_name),
         WITH_WORLD(an_old_incarnation_cannot_come_back),
+        WITH_WORLD(a_late_first_join_displaces_nobody),
         WITH_WORLD(nobody_evicts_the_hosting_agent),
         WITH_WORLD(an_agent_without_a_rank_gets_one),
         WITH_WORLD(an_unknown_session_is_told_to_register),

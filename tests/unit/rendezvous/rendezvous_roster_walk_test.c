@@ -317,7 +317,13 @@ static void joins(struct jobs *j, int i)
     };
     if (!j->fair && walk_one_in(walk, 4))
         spoil(walk, &join);
-    step(j, &(struct roster_event){.kind = ROSTER_JOIN, .session = agent->session, .join = &join});
+    const struct roster_event event = {.kind = ROSTER_JOIN, .session = agent->session, .join = &join};
+    step(j, &event);
+    const struct roster_actions *actions = &j->actions;
+    if (actions->count == 1 && actions->items[0].kind == ROSTER_AGAIN && (j->fair || !walk_one_in(walk, 4))) {
+        join.proof = actions->items[0].proof;
+        step(j, &event);
+    }
 }
 
 static struct worker_failure random_failure(struct walk *walk, int rank)

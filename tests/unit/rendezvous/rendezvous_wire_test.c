@@ -63,7 +63,8 @@ static struct wire_message some_join(void)
                                           .last = {7, 8},
                                           .last_nodes = 64,
                                           .restart_count = 3,
-                                          .epoch = UINT64_MAX}};
+                                          .epoch = UINT64_MAX,
+                                          .proof = UINT64_MAX - 1}};
 }
 
 /* Static: a message is larger than a comfortable stack frame. */
@@ -98,6 +99,7 @@ static void a_join_comes_through(void **state)
     assert_true(join->last.epoch == 7 && join->last.round == 8 && join->epoch == UINT64_MAX);
     assert_int_equal(join->last_nodes, 64);
     assert_int_equal(join->restart_count, 3);
+    assert_true(join->proof == UINT64_MAX - 1);
     assert_false(join->local); /* nobody can claim it from outside */
 }
 
@@ -210,8 +212,8 @@ static void small_ones_come_through(void **state)
     assert_int_equal(round_trip(&message)->member, 4095);
     assert_int_equal(round_trip(&message)->number, 6);
     assert_true(round_trip(&message)->lease_ns == 20 * NS_PER_S);
-    message = (struct wire_message){.kind = WIRE_AGAIN};
-    round_trip(&message);
+    message = (struct wire_message){.kind = WIRE_AGAIN, .proof = 7};
+    assert_true(round_trip(&message)->proof == 7);
     message = (struct wire_message){.kind = WIRE_HANDOVER, .id = {9, 8}, .restart_count = 7};
     assert_true(round_trip(&message)->id.epoch == 9 && round_trip(&message)->id.round == 8);
     assert_int_equal(round_trip(&message)->restart_count, 7);

@@ -65,11 +65,16 @@ static inline int step(struct fixture *f, const struct roster_event *event)
     return roster_step(f->roster, event, f->now, &f->actions, &f->err);
 }
 
-/* Sessions are 1 + rank. */
+/* Sessions are 1 + rank. An agent that lives answers AGAIN. */
 static inline void join(struct fixture *f, uint64_t session, const struct roster_join *who)
 {
-    assert_int_equal(step(f, &(struct roster_event){.kind = ROSTER_JOIN, .session = session, .join = who}),
-                     0);
+    struct roster_join again = *who;
+    const struct roster_event event = {.kind = ROSTER_JOIN, .session = session, .join = &again};
+    assert_int_equal(step(f, &event), 0);
+    if (f->actions.count == 1 && f->actions.items[0].kind == ROSTER_AGAIN) {
+        again.proof = f->actions.items[0].proof;
+        assert_int_equal(step(f, &event), 0);
+    }
 }
 
 static inline int report(struct fixture *f, int rank, uint32_t round, enum membership_report_kind kind,
