@@ -57,7 +57,7 @@ static bool postpone(struct cluster *cluster, struct happening *h)
 {
     bool at_server = (h->kind == HAPPEN_ARRIVE && h->direction == TO_SERVER) || h->kind == HAPPEN_BROKEN;
     const struct node *node = &cluster->nodes[at_server ? cluster->endpoint : h->node];
-    if (!is_frozen(cluster, node) || h->kind == HAPPEN_THAW ||
+    if (!is_frozen(cluster, node) || h->kind == HAPPEN_THAW || h->kind == HAPPEN_ELECT ||
         (h->kind == HAPPEN_STEP && !is_asked_of_the_agent(h->step)))
         return false;
     bool clock = h->kind == HAPPEN_TICK || h->kind == HAPPEN_DEADLINE;
@@ -87,11 +87,11 @@ static void happen(struct cluster *cluster, const struct happening *h)
             cluster_turn(cluster, h->node);
         break;
     case HAPPEN_TICK:
-        if (own_life && h->at.ns == node->server->tick_at.ns)
+        if (own_life && node->server && h->at.ns == node->server->tick_at.ns)
             cluster_tick(cluster, h->node);
         break;
     case HAPPEN_LOCAL:
-        if (own_life)
+        if (own_life && node->server)
             cluster_local_events(cluster, h->node);
         break;
     case HAPPEN_STARTED:
@@ -142,6 +142,14 @@ static void happen(struct cluster *cluster, const struct happening *h)
     case HAPPEN_FOLLOW:
         if (own_life)
             cluster_meet_server(cluster, h->node);
+        break;
+    case HAPPEN_STEP_DOWN:
+        if (own_life && (node->parted || h->node != cluster->endpoint))
+            cluster_step_down(cluster, h->node);
+        break;
+    case HAPPEN_REJOIN:
+        if (own_life)
+            cluster_server_returns(cluster, h->node);
         break;
     case HAPPEN_CHOSEN:
         if (own_life)

@@ -108,7 +108,11 @@ void cluster_destroy(struct cluster *cluster);
     X(STEP_CALM, "calm", "ms",                                                                               \
       "faults are over: networks heal, who is missing starts, workers end well after so long")               \
     X(STEP_END_SERVER, "end-server", "ms",                                                                   \
-      "the serving agent ends without a word, and starts again after so long; 0: never")
+      "the serving agent ends without a word, and starts again after so long; 0: never")                     \
+    X(STEP_FREEZE_SERVER, "freeze-server", "ms", "the serving agent does nothing for a while")               \
+    X(STEP_CUT_SERVER, "cut-server", "ms", "the network of the serving agent goes away for a while")         \
+    X(STEP_TERM_SERVER, "term-server", "ms",                                                                 \
+      "the serving agent gets TERM, and starts again after so long; 0: never")
 
 #define STEP_ENUM(symbol, word, unit, meaning) symbol,
 enum step_kind { STEPS(STEP_ENUM) STEP_COUNT };

@@ -58,6 +58,11 @@ static bool has_ended(const struct cluster *cluster, int i)
 static void start(struct cluster *cluster, const struct happening *h)
 {
     struct node *node = &cluster->nodes[h->node];
+    if (cluster->options.votes && node->phase == NODE_UP &&
+        node->terminated) { /* its pod waits for its end */
+        reschedule(cluster, h, instant_add(cluster->now, NS_PER_S));
+        return;
+    }
     if (node->phase == NODE_UP || has_ended(cluster, h->node) || must_wait(cluster, h))
         return;
     bool twin = node->phase == NODE_EXITED && node->named_after != h->node;
@@ -248,6 +253,8 @@ static void plan_anew(struct cluster *cluster, int i)
 void cluster_thaw(struct cluster *cluster, int i)
 {
     cluster->changed = true;
+    if (cluster->options.votes && cluster->nodes[i].server)
+        cluster_server_returns(cluster, i);
     plan_anew(cluster, i);
     cluster_turn(cluster, i);                        /* it looks at its lease before anything else */
     struct server *server = cluster_server(cluster); /* another agent's of this machine goes on with it */
@@ -301,6 +308,36 @@ static void terminate(struct cluster *cluster, int i)
     cluster->may_fail |= state >= JOB_FINISHING;
     cluster_agent_event(cluster, i, &(struct worker_group_event){.kind = GROUP_SIGNAL, .signal = SIGTERM},
                         NULL);
+}
+
+/* A server that stands still for a moment is not lost; one that is silent for longer is replaced. */
+static void disturb_server(struct cluster *cluster, enum step_kind kind, int64_t ns)
+{
+    enum { LOST_MS = 2500 };
+    const int i = cluster->endpoint;
+    struct node *node = &cluster->nodes[i];
+    if (!cluster_server(cluster) || cluster_is_over(cluster) || !cluster_has_successor(cluster) ||
+        is_frozen(cluster, node) || node->parted || node->terminated)
+        return;
+    if (kind == STEP_FREEZE_SERVER) {
+        freeze(cluster, i, STEP_FREEZE, ns);
+        if (ns > LOST_MS * NS_PER_MS)
+            cluster_lose_server(cluster, false);
+    } else if (kind == STEP_CUT_SERVER) {
+        cluster_say(cluster, node, "serves, and is cut off for %.3f s", (double)ns / NS_PER_S);
+        cluster->faults += 2; /* its node, and its office */
+        cluster->losses++;
+        cluster_part_server(cluster, ns);
+    } else {
+        terminate(cluster, i);
+        node->gone = !ns;
+        if (ns)
+            cluster_schedule(cluster, &(struct happening){.at = instant_add(cluster->now, ns),
+                                                          .kind = HAPPEN_STEP,
+                                                          .step = STEP_START,
+                                                          .node = i,
+                                                          .value = node->claimed_rank});
+    }
 }
 
 static void stick(struct cluster *cluster, int i)
@@ -457,6 +494,11 @@ void cluster_do_step(struct cluster *cluster, const struct happening *h)
         break;
     case STEP_END_SERVER:
         end_server(cluster, ns);
+        break;
+    case STEP_FREEZE_SERVER:
+    case STEP_CUT_SERVER:
+    case STEP_TERM_SERVER:
+        disturb_server(cluster, h->step, ns);
         break;
     case STEP_COUNT:
         break;

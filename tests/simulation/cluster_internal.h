@@ -83,6 +83,7 @@ struct node {
     struct membership_world world;
     int failed;  /* this world's workers' */
     bool saving; /* they were told of a stop, and end by themselves */
+    bool parted; /* it serves, or did, and reaches nobody */
     /* its way to the endpoint */
     bool cut[2];
     struct instant cut_at;      /* its messages arrive nowhere since then; never: it does arrive */
@@ -119,6 +120,8 @@ enum happening_kind {
     HAPPEN_GIVE_UP,    /* it has found no other server */
     HAPPEN_ELECT,      /* the voters elect another agent */
     HAPPEN_FOLLOW,     /* a member learns of it */
+    HAPPEN_STEP_DOWN,  /* a server that no voter answers gives its office up */
+    HAPPEN_REJOIN,     /* its network comes back */
     HAPPEN_CHOSEN,     /* the voters accept a proposal */
 };
 
@@ -200,9 +203,11 @@ struct cluster {
     uint64_t last_session, session_room;
     int endpoint;                             /* the node whose agent serves there, or did so last */
     uint64_t server_lives, server_lives_lost; /* in all, and until the last loss */
+    uint64_t server_lives_lost_before;        /* that loss */
     struct world_record record, proposal;     /* votes: the last that was chosen; proposed */
     bool proposed;
     bool ran, elected;   /* votes: the record's world; its server was lost, and no record is chosen since */
+    bool handed_over;    /* the server has left in order */
     bool leapt;          /* the serving node's clock: a wait for leases may have been too short */
     bool half_open;      /* connections to a server that vanished */
     bool replaced_ranks; /* static: a rank was claimed by more than one, and the workers of both may live */
@@ -373,6 +378,15 @@ void cluster_connection_broken(struct cluster *cluster, uint64_t session);
 bool cluster_has_successor(const struct cluster *cluster);
 /* The serving agent has ended. seen: its connections broke. */
 void cluster_lose_server(struct cluster *cluster, bool seen);
+/* An agent has HANDOVER: the server has left. */
+void cluster_hand_over(struct cluster *cluster, int node);
+/* The serving agent reaches nobody for so long. */
+void cluster_part_server(struct cluster *cluster, int64_t for_ns);
+void cluster_step_down(struct cluster *cluster, int node);
+/* An agent that serves, or did, reaches the others again. */
+void cluster_server_returns(struct cluster *cluster, int node);
+/* An agent has no server: it stops its workers, and looks for one. */
+void cluster_look(struct cluster *cluster, int node);
 void cluster_seek(struct cluster *cluster, int node);
 void cluster_give_up(struct cluster *cluster, int node);
 void cluster_elect(struct cluster *cluster);

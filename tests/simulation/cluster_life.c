@@ -130,7 +130,8 @@ static void renew(struct cluster *cluster, int i, int rank, int named_after)
                                         .ends_together = !options->elastic && options->max_nodes > 1};
     node->group_at = node->turn_at = node->cut_at = INSTANT_NEVER;
     node->hurried = node->terminated = node->judged = node->membership_left = node->membership_over = false;
-    node->cut[TO_SERVER] = node->cut[TO_AGENT] = node->slept = node->stuck = node->saw_world = false;
+    node->cut[TO_SERVER] = node->cut[TO_AGENT] = node->slept = node->stuck = node->saw_world = node->parted =
+        false;
     node->exited_at = (struct instant){0};
     node->current = node->last_world = (struct world_id){0};
     node->world = (struct membership_world){0};

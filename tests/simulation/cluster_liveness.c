@@ -21,7 +21,8 @@ static bool is_ready(const struct cluster *cluster, int i)
 void cluster_count_ready(struct cluster *cluster)
 {
     const struct node *first = &cluster->nodes[cluster->endpoint];
-    bool served = cluster_server(cluster) && !first->membership_over && !is_frozen(cluster, first);
+    bool served =
+        cluster_server(cluster) && !first->membership_over && !first->parted && !is_frozen(cluster, first);
     uint64_t ready = 0;
     int count = 0;
     for (int i = 0; served && i < cluster->used; i++)
@@ -53,7 +54,8 @@ static void check_forming(struct cluster *cluster)
 void cluster_check_progress(struct cluster *cluster)
 {
     struct server *server = cluster_server(cluster);
-    if (!server || is_frozen(cluster, &cluster->nodes[cluster->endpoint]))
+    const struct node *first = &cluster->nodes[cluster->endpoint];
+    if (!server || first->parted || is_frozen(cluster, first))
         return;
     enum roster_job_state state = roster_state(server->roster);
     if (state != server->state) {

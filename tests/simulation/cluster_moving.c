@@ -7,6 +7,7 @@
 #include "tests/simulation/cluster_internal.h"
 
 static const int64_t broken_ns = NS_PER_S, silent_ns = 2500 * NS_PER_MS, again_ns = 300 * NS_PER_MS;
+static const int64_t patience_ns = 3 * NS_PER_S; /* a server's, with voters that do not answer */
 
 static int64_t luck_below(const struct cluster *cluster, int node, uint64_t what, int64_t limit_ms)
 {
@@ -24,7 +25,7 @@ bool cluster_has_successor(const struct cluster *cluster)
 static bool is_reachable(const struct cluster *cluster, int i)
 {
     const struct node *node = &cluster->nodes[i];
-    return node->phase == NODE_UP && !node->cut[TO_SERVER] && !node->cut[TO_AGENT] &&
+    return node->phase == NODE_UP && !node->parted && !node->cut[TO_SERVER] && !node->cut[TO_AGENT] &&
            !is_frozen(cluster, node) && !node->membership_over && !node->membership_left && !node->terminated;
 }
 
@@ -58,6 +59,12 @@ static int candidate(const struct cluster *cluster)
     return -1;
 }
 
+/* It has gone, or is out of reach, and may live. */
+static bool is_lost(const struct cluster *cluster)
+{
+    return cluster->server_lives_lost == cluster->server_lives;
+}
+
 /* --- a member --- */
 
 void cluster_seek(struct cluster *cluster, int i)
@@ -70,6 +77,12 @@ void cluster_seek(struct cluster *cluster, int i)
     node->numbers = client_numbers(node->client);
     client_destroy(node->client);
     node->client = NULL;
+    cluster_look(cluster, i);
+}
+
+void cluster_look(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
     node->turn_at = INSTANT_NEVER;
     node->seeks_since = cluster->now;
     cluster_after(cluster, cluster->options.join_timeout_ns, i, HAPPEN_GIVE_UP);
@@ -97,7 +110,8 @@ void cluster_give_up(struct cluster *cluster, int i)
 void cluster_meet_server(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];
-    if (!cluster_server(cluster) || i == cluster->endpoint || node->membership_over || node->membership_left)
+    if (!cluster_server(cluster) || is_lost(cluster) || i == cluster->endpoint || node->membership_over ||
+        node->membership_left || node->parted || node->server)
         return;
     cluster_seek(cluster, i);
     if (!node->client && node->phase == NODE_UP)
@@ -108,13 +122,69 @@ void cluster_meet_server(struct cluster *cluster, int i)
 
 void cluster_lose_server(struct cluster *cluster, bool seen)
 {
-    const int64_t patience_ns = seen ? broken_ns : silent_ns;
+    const int64_t noticed_ns = seen ? broken_ns : silent_ns;
+    if (!is_lost(cluster))
+        cluster->server_lives_lost_before = cluster->server_lives_lost;
     cluster->server_lives_lost = cluster->server_lives;
     for (int i = 0; i < cluster->used; i++)
         if (cluster->nodes[i].client)
-            cluster_after(cluster, patience_ns + luck_below(cluster, i, 6, 200), i, HAPPEN_SEEK);
-    cluster_after(cluster, patience_ns + luck_below(cluster, cluster->endpoint, 7, 800), cluster->endpoint,
+            cluster_after(cluster, noticed_ns + luck_below(cluster, i, 6, 200), i, HAPPEN_SEEK);
+    cluster_after(cluster, noticed_ns + luck_below(cluster, cluster->endpoint, 7, 800), cluster->endpoint,
                   HAPPEN_ELECT);
+}
+
+void cluster_hand_over(struct cluster *cluster, int i)
+{
+    if (!cluster_has_successor(cluster))
+        return;
+    const bool former = cluster->nodes[i].server_life != cluster->server_lives;
+    if (!former && !is_lost(cluster)) {
+        cluster->server_lives_lost_before = cluster->server_lives_lost;
+        cluster->server_lives_lost = cluster->server_lives;
+        cluster_after(cluster, luck_below(cluster, i, 7, 800), cluster->endpoint, HAPPEN_ELECT);
+    }
+    cluster->handed_over |= !former;
+    cluster_after(cluster, 0, i, HAPPEN_SEEK);
+}
+
+void cluster_part_server(struct cluster *cluster, int64_t for_ns)
+{
+    const int i = cluster->endpoint;
+    cluster->nodes[i].parted = cluster->changed = true;
+    cluster_lose_server(cluster, false);
+    cluster_after(cluster, silent_ns + patience_ns, i, HAPPEN_STEP_DOWN);
+    cluster_after(cluster, for_ns, i, HAPPEN_REJOIN);
+}
+
+/* Its office has ended: it stops its workers, and looks for the agent that serves. */
+void cluster_step_down(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (!node->server || node->server->closing || node->membership_over || node->membership_left)
+        return;
+    cluster_say(cluster, node, "serves no more");
+    cluster_free_server(node->server);
+    node->server = NULL;
+    cluster->changed = true;
+    cluster_look(cluster, i);
+}
+
+/* Another agent may serve since; else it goes on, and the others find it again. */
+void cluster_server_returns(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    node->parted = false;
+    cluster->changed = true;
+    if (i != cluster->endpoint)
+        cluster_step_down(cluster, i);
+    else if (node->server && is_lost(cluster)) {
+        cluster->server_lives_lost = cluster->server_lives_lost_before;
+        for (int other = 0; other < cluster->used; other++)
+            if (other != i && cluster->nodes[other].phase == NODE_UP)
+                cluster_after(cluster, luck_below(cluster, other, 8, 300), other, HAPPEN_FOLLOW);
+    }
+    if (i != cluster->endpoint && !node->client)
+        cluster_after(cluster, luck_below(cluster, i, 8, 300), i, HAPPEN_FOLLOW);
 }
 
 static void take_office(struct cluster *cluster, int i)
@@ -131,6 +201,8 @@ static void take_office(struct cluster *cluster, int i)
     cluster->endpoint = i;
     cluster->proposed = false;
     cluster->elected = true;
+    cluster->ran &= !cluster->handed_over; /* its world has ended in order, and costs nothing */
+    cluster->handed_over = false;
     report_queue_forget(&node->reports, UINT64_MAX);
     cluster_open_server(cluster, i, &own);
     for (int other = 0; other < cluster->used; other++)
@@ -140,12 +212,15 @@ static void take_office(struct cluster *cluster, int i)
 
 void cluster_elect(struct cluster *cluster)
 {
-    if (cluster_server(cluster) || cluster_is_over(cluster))
+    const bool serves = cluster_server(cluster) && !is_lost(cluster);
+    if (serves || cluster_is_over(cluster))
         return;
     const int next = has_majority(cluster) ? candidate(cluster) : -1;
-    if (next >= 0)
+    /* A server that leaves in order is followed until its word has arrived, or its connection has ended. */
+    const bool follows = next >= 0 && cluster->handed_over && cluster->nodes[next].client;
+    if (next >= 0 && !follows)
         take_office(cluster, next);
-    if (!cluster_server(cluster))
+    if (!cluster_server(cluster) || is_lost(cluster))
         cluster_after(cluster, again_ns, cluster->endpoint, HAPPEN_ELECT);
 }
 
@@ -162,7 +237,7 @@ void cluster_choose(struct cluster *cluster, int i)
     const struct node *node = &cluster->nodes[i];
     if (!node->server || i != cluster->endpoint || !cluster->proposed)
         return;
-    if (node->current.epoch || !has_majority(cluster)) {
+    if (node->current.epoch || node->parted || !has_majority(cluster)) {
         cluster_after(cluster, again_ns, i, HAPPEN_CHOSEN);
         return;
     }

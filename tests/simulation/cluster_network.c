@@ -153,9 +153,13 @@ static void put_on_wire(struct cluster *cluster, int i, enum direction direction
                                 .session = node->session,
                                 .sent = cluster->now,
                                 .direction = direction};
-    if (node->cut[direction] && direction == TO_SERVER)
+    const bool former = direction == TO_SERVER && node->server_life && /* the server does not serve */
+                        node->server_life <= cluster->server_lives_lost &&
+                        cluster->server_lives > cluster->server_lives_lost;
+    const bool cut = node->cut[direction] || cluster->nodes[cluster->endpoint].parted || former;
+    if (cut && direction == TO_SERVER)
         send_later(cluster, &arrival, message);
-    if (node->cut[direction])
+    if (cut)
         return;                                /* it believes that it was sent */
     bool harmed = !is_at_endpoint(cluster, i); /* inside a machine nothing is lost */
     if (harmed && options->drop_percent && is_repeated(message->kind) &&
@@ -214,7 +218,8 @@ void cluster_arrive(struct cluster *cluster, const struct happening *happening)
     bool in_flight = happening->connection != 0;
     if (in_flight && happening->connection != node->connection && happening->direction == TO_SERVER)
         send_later(cluster, happening, read_letter(cluster, happening->letter));
-    const bool cut = (in_flight || happening->stale) && node->cut[happening->direction];
+    const bool cut = (in_flight || happening->stale) &&
+                     (node->cut[happening->direction] || cluster->nodes[cluster->endpoint].parted);
     if (cut || (in_flight && happening->connection != node->connection))
         return;
     if (happening->direction == TO_SERVER) {
@@ -234,6 +239,8 @@ void cluster_arrive(struct cluster *cluster, const struct happening *happening)
         if (client_receive(node->client, read_letter(cluster, happening->letter), now, &err))
             cluster_break(cluster, INVARIANT_PROTOCOL, "%s: %s", node->name, err.text);
         cluster_turn(cluster, happening->node);
+        if (happening->letter->kind == WIRE_HANDOVER)
+            cluster_hand_over(cluster, happening->node);
     }
 }
 

@@ -26,8 +26,8 @@ static void to_client(struct cluster *cluster, const struct server *server,
     struct session *session = &cluster->sessions[action->session];
     if (action->kind == ROSTER_ACCEPT)
         session->slot = action->member;
-    if (i < 0)
-        return; /* lost on the way */
+    if (i < 0 || server != cluster->nodes[cluster->endpoint].server)
+        return; /* lost on the way, or of a server that is cut off */
     if (action->kind == ROSTER_ACCEPT) {
         message.kind = WIRE_ACCEPT;
         message.member = action->member;
@@ -263,7 +263,9 @@ void cluster_open_server(struct cluster *cluster, int i, const struct roster_joi
         .backoff_ns = options->backoff_ns,
         .backoff_cap_ns = 4 * options->backoff_ns,
         .jitter = cluster_luck(cluster, (uint64_t)i, node->life, 3),
-        .epoch = cluster_luck(cluster, (uint64_t)i, node->life, 4) | 1,
+        .epoch = cluster_luck(cluster, (uint64_t)i, node->life,
+                              4 + (options->votes ? cluster->server_lives << 8 : 0)) |
+                 1,
         .join_timeout_ns = options->join_timeout_ns,
         .stop_timeout_ns = options->grace_ns + 2 * node->group.kill_bound_ns + node->group.clean_bound_ns,
         .votes = options->votes,

@@ -12,7 +12,8 @@
 static uint64_t find_seed(uint64_t seeds, struct outcome *outcome)
 {
     struct schedule schedule;
-    const uint64_t kind = planted_bug == BUG_FREE_LOSS ? SCHEDULE_MOVING : 0;
+    const bool moves = planted_bug == BUG_FREE_LOSS || planted_bug == BUG_COSTLY_HANDOVER;
+    const uint64_t kind = moves ? SCHEDULE_MOVING : 0;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         schedule_random(kind | seed, &schedule);
         schedule_run(&schedule, outcome, NULL);

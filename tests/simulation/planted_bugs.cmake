@@ -227,3 +227,11 @@ place(rendezvous/roster/roster_return.c [=[        roster->restart_count = used 
 bug(LATE_FIRST_JOIN "the first JOIN of an agent that has ended takes the rank of its successor")
 place(rendezvous/roster/roster.c [=[if (join->local || join->proof == proof)]=]
   [=[if (join->local || join->proof == proof || PLANTED(LATE_FIRST_JOIN))]=])
+
+bug(COSTLY_HANDOVER "the server's leave in order costs a restart")
+place(rendezvous/roster/roster_return.c [=[    roster->before_counted = left;]=]
+  [=[    roster->before_counted = left && !PLANTED(COSTLY_HANDOVER);]=])
+place(rendezvous/roster/roster_return.c [=[    if (left)
+        return; /* it was stopped on purpose */]=]
+  [=[    if (left && !PLANTED(COSTLY_HANDOVER))
+        return;]=])

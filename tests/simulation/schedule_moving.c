@@ -31,6 +31,27 @@ static void add_other_fault(struct maker *m, int64_t at)
     }
 }
 
+/* The serving agent stands still for a moment or for long, is cut off, or is asked to end. */
+static void disturb(struct maker *m, int64_t at, bool for_good)
+{
+    enum { MOMENT_MS = 2200, LOST_MS = 4500 };
+    const int64_t lasts = LOST_MS + maker_below(m, 4000), away = for_good ? 0 : 1 + maker_below(m, 5000);
+    switch (maker_below(m, 4)) {
+    case 0:
+        maker_step(m, at, STEP_FREEZE_SERVER, 0, 1 + maker_below(m, MOMENT_MS));
+        break;
+    case 1:
+        maker_step(m, at, STEP_FREEZE_SERVER, 0, lasts);
+        break;
+    case 2:
+        maker_step(m, at, STEP_CUT_SERVER, 0, lasts);
+        break;
+    default: /* a static job would end */
+        maker_step(m, at, m->schedule->options.elastic ? STEP_TERM_SERVER : STEP_END_SERVER, 0, away);
+        break;
+    }
+}
+
 /* A majority of the voters stays: the next one is lost when a world has formed since. An elastic job of
  * enough nodes also goes on when agents are gone for good. */
 void schedule_move(struct maker *m)
@@ -42,7 +63,10 @@ void schedule_move(struct maker *m)
         const int64_t at = 12000 + i * (ENDS_MS / 3) + maker_below(m, 3000);
         const bool for_good = elastic && left - 1 >= m->schedule->options.min_nodes && maker_one_in(m, 2);
         left -= for_good;
-        maker_step(m, at, STEP_END_SERVER, 0, for_good ? 0 : 1 + maker_below(m, 5000));
+        if (maker_one_in(m, 2))
+            disturb(m, at, for_good);
+        else
+            maker_step(m, at, STEP_END_SERVER, 0, for_good ? 0 : 1 + maker_below(m, 5000));
         if (maker_one_in(m, 2))
             add_other_fault(m, at - 500 + maker_below(m, 6000));
         if (maker_one_in(m, 3) &&
