@@ -29,7 +29,8 @@ extern "C" {
       "connection limit reached: closed the oldest connection that had not authenticated")                   \
     X(REJECTION_ENDLESS, "it sent more than the largest message without an end: closed")                     \
     X(REJECTION_PROTOCOL,                                                                                    \
-      "it does not speak muster's protocol: torchrun, a port scan, a health check, or another program")      \
+      "it does not speak muster's protocol: torchrun, a port scan, a health check, another program, or a "   \
+      "node that was killed within its greeting")                                                            \
     X(REJECTION_SILENT, "it connected and did not complete the handshake, or sent no message after it")      \
     X(REJECTION_MALFORMED, "its ZAP request was malformed")
 

@@ -3,10 +3,15 @@
  * exist in the reports alone.
  *
  *     rendezvous_seeks_test FIRST LAST    the seeds; without: 1 to 4 */
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "rendezvous/membership.h"
 #include "rendezvous/moving/moving_internal.h"
@@ -32,6 +37,7 @@ struct job {
     struct node nodes[NODES];
     pthread_t closing[NODES]; /* an end waits for the other nodes */
     bool closes[NODES], ends;
+    const struct log_sink *log;
 };
 
 static uint64_t draw(struct job *job, uint64_t below)
@@ -63,7 +69,8 @@ static void open_node(struct job *job, int i)
                                                .votes = true,
                                                .vote_port = job->ports[i],
                                                .vote_addr = "127.0.0.1",
-                                               .vote_host = "127.0.0.1"};
+                                               .vote_host = "127.0.0.1",
+                                               .log = job->log};
     job->nodes[i] = (struct node){.membership = membership_open(&options, &job->nodes[i].err)};
     if (!job->nodes[i].membership)
         fail_msg("%s", job->nodes[i].err.text);
@@ -176,6 +183,20 @@ static bool is_there(const struct job *job)
     return there;
 }
 
+static void finish(struct job *job)
+{
+    const struct instant limit = instant_add(clock_now(NULL), PATIENCE_S * NS_PER_S);
+    job->ends = true;
+    while (is_there(job)) {
+        if (instant_reached(clock_now(NULL), limit))
+            fail_msg("seed %" PRIu64 ": the job stands still", job->seed);
+        turn(job);
+    }
+    for (int i = 0; i < NODES; i++)
+        if (job->closes[i])
+            assert_int_equal(pthread_join(job->closing[i], NULL), 0);
+}
+
 static void play(uint64_t seed)
 {
     static const int pauses_ms[] = {0, 10, 50, 200, 600};
@@ -198,15 +219,37 @@ static void play(uint64_t seed)
         run_for(&job, (int64_t)draw(&job, 30) * NS_PER_MS);
         seek(&job, 1 + (int)draw(&job, 2)); /* at the exit barrier */
     }
-    const struct instant limit = instant_add(clock_now(NULL), PATIENCE_S * NS_PER_S);
-    while (is_there(&job)) {
-        if (instant_reached(clock_now(NULL), limit))
-            fail_msg("seed %" PRIu64 ": the job stands still", seed);
-        turn(&job);
-    }
+    finish(&job);
+}
+
+static void note_warning(void *context, enum log_level level, const char *line)
+{
+    if (level == LOG_LEVEL_WARNING && strstr(line, "this node cannot vote"))
+        (void)snprintf(context, 256, "%.255s", line);
+}
+
+/* The node runs as a member, and says that it cannot vote. */
+static void the_port_of_a_voter_is_taken(void **state)
+{
+    char said[256] = "", expected[128];
+    const struct log_sink log = {.write = note_warning, .context = said};
+    struct job job = {.seed = 1, .random = 1, .log = &log};
     for (int i = 0; i < NODES; i++)
-        if (job.closes[i])
-            assert_int_equal(pthread_join(job.closing[i], NULL), 0);
+        job.ports[i] = test_free_port();
+    const struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(job.ports[1]), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    const int holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)state;
+    assert_int_equal(bind(holder, (const struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(holder, 1), 0);
+    for (int i = 0; i < NODES; i++)
+        open_node(&job, i);
+    while (!job.nodes[1].world.epoch || !said[0])
+        turn(&job);
+    (void)snprintf(expected, sizeof expected, "port %u, which was reserved for it: ", (unsigned)job.ports[1]);
+    assert_non_null(strstr(said, expected));
+    finish(&job);
+    assert_int_equal(close(holder), 0);
 }
 
 static void a_job_ends_however_often_its_agents_seek(void **state)
@@ -218,7 +261,8 @@ static void a_job_ends_however_often_its_agents_seek(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_job_ends_however_often_its_agents_seek)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_port_of_a_voter_is_taken),
+                                       cmocka_unit_test(a_job_ends_however_often_its_agents_seek)};
     if (argc == 3) {
         first_seed = strtoull(argv[1], NULL, 10);
         last_seed = strtoull(argv[2], NULL, 10);
