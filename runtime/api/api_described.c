@@ -1,6 +1,7 @@
 /* api_described.c - a plan for a GPU that is described (runtime/cuda/devices) and not here: its memory next
  * to the libraries of a run, and a step's least time by arithmetic. No driver is needed. */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
@@ -10,6 +11,13 @@
 const struct cuda_description *api_described(const struct muster_trainer *t)
 {
     return cuda_description(t->config.device - DEVICE_CHOICE_COUNT);
+}
+
+enum plan_memory api_plan_memory(const struct muster_trainer *t)
+{
+    const bool gpu = t->config.device == DEVICE_CUDA || api_described(t) ||
+                     (t->found.device.ops && !t->found.device.ops->host_memory);
+    return gpu ? PLAN_MEMORY_DEVICE : PLAN_MEMORY_ALL;
 }
 
 int api_described_check(const struct muster_trainer *t, struct muster_error *err)
@@ -58,32 +66,46 @@ int api_gpu_memory(const struct muster_trainer *t, int world_size, int64_t *byte
         *bytes = api_described_memory(t, world_size);
         return 0;
     }
-    if (!module || module->memory(bytes, err) < 0)
+    struct cuda_facts facts;
+    if (!module || module->facts(&facts, err) < 0)
         return -1;
     const struct libraries l = libraries_of(t, world_size);
-    *bytes -= l.products + l.comm;
+    *bytes = facts.memory_bytes - l.products - l.comm;
     *bytes = *bytes > 0 ? *bytes : 1;
     return 0;
 }
 
 /* The rate of products in the arithmetic of the settings. */
-static double rate_of(const struct muster_trainer *t, enum dtype dtype, const char **name)
+static double rate_of(const struct muster_trainer *t, const struct cuda_description *d, enum dtype dtype,
+                      const char **name)
 {
-    const struct cuda_description *d = api_described(t);
     const bool tf32 = t->config.matmul_precision == TRAIN_MATMUL_TF32;
     *name = dtype == DTYPE_F32 && tf32 ? "tf32" : dtype_name(dtype);
     return dtype == DTYPE_BF16 ? d->bf16 : dtype == DTYPE_F16 ? d->fp16 : tf32 ? d->tf32 : d->fp32;
 }
 
-bool api_described_rates(const struct muster_trainer *t, struct plan_rates *rates)
+void api_rates(const struct muster_trainer *t, struct plan_rates *rates)
 {
-    const struct cuda_description *d = api_described(t);
+    const struct muster_cuda_module *module =
+        api_plan_memory(t) == PLAN_MEMORY_DEVICE ? device_module_load(NULL) : NULL;
+    struct cuda_description d = {0};
+    struct cuda_facts facts;
     const char *type;
-    const double flops = d ? rate_of(t, t->plan.value_dtype, &type) : 0;
+    char by[64] = "";
+    *rates = plan_rates_nominal(t->config.threads ? (int)t->config.threads : 1);
+    if (api_described(t))
+        d = *api_described(t);
+    else if (!module || module->facts(&facts, NULL) < 0 || !cuda_describe(&facts, &d))
+        return;
+    const double flops = rate_of(t, &d, t->plan.value_dtype, &type);
     if (!(flops > 0))
-        return false;
-    *rates = plan_rates_of(flops, d->memory_rate, d->nvlink > 0 ? d->nvlink : d->pcie);
-    return true;
+        return;
+    *rates = plan_rates_of(flops, d.memory_rate, d.nvlink > 0 ? d.nvlink : d.pcie);
+    if (!d.name)
+        (void)snprintf(by, sizeof by, " (sm_%d, %d multiprocessors at %d MHz)", d.capability, d.sms,
+                       d.clock_mhz); /* fits */
+    (void)snprintf(rates->of, sizeof rates->of, "%s%s%s", api_described(t) ? "" : "this machine's GPU, ",
+                   d.product, by); /* fits */
 }
 
 static void described_row(struct buffer *out, const char *name, int64_t bytes, const char *note)
@@ -102,7 +124,7 @@ static void described_text(const struct muster_trainer *t, const struct plan *pl
     const int64_t arenas = plan_bytes_of(plan, PLAN_MEMORY_DEVICE);
     const int64_t left = d->memory_bytes - l.products - l.comm - arenas;
     const char *type;
-    const double rate = rate_of(t, plan->options.value_dtype, &type);
+    const double rate = rate_of(t, d, plan->options.value_dtype, &type);
     (void)buffer_printf(out, "bytes of an %s, which is described and not here (%s)\n", d->product, d->source);
     described_row(out, "memory", d->memory_bytes, "all of it: the driver's own part is not known");
     described_row(out, "plan", arenas, "device and comm");
@@ -129,7 +151,7 @@ static void described_json(const struct muster_trainer *t, const struct plan *pl
     const struct libraries l = libraries_of(t, plan->options.world_size);
     const int64_t arenas = plan_bytes_of(plan, PLAN_MEMORY_DEVICE);
     const char *type;
-    const double rate = rate_of(t, plan->options.value_dtype, &type);
+    const double rate = rate_of(t, d, plan->options.value_dtype, &type);
     while (out->length && out->data[out->length - 1] != '}')
         out->length--;
     out->length -= out->length > 0; /* the end of the object */

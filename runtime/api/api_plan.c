@@ -35,7 +35,12 @@ static int format_plan(const struct muster_trainer *t, const struct plan *plan, 
 int api_plan_sizes(struct muster_trainer *t, int local_size, struct muster_error *err)
 {
     struct device_chosen chosen;
-    if (t->config.device == DEVICE_CUDA || api_described(t)) { /* a GPU need not be here */
+    if (t->config.device == DEVICE_AUTO) {
+        if (device_choose(DEVICE_AUTO, &chosen, err) < 0)
+            return -1;
+        t->found.device = chosen;
+    }
+    if (api_plan_memory(t) == PLAN_MEMORY_DEVICE) { /* a GPU need not be here */
         const struct muster_cuda_module *module = device_module_load(err);
         if (!module)
             return error_wrap(err, "a plan of training.device: %s (plan with cpu for the CPU's sizes)",
@@ -51,7 +56,8 @@ int api_plan_sizes(struct muster_trainer *t, int local_size, struct muster_error
         t->plan.adds_apart = mesh_size(t->plan.mesh) > 1 && t->config.comm != TRAIN_COMM_HOST; /* by NCCL */
         return 0;
     }
-    if (device_choose((enum device_choice)t->config.device, &chosen, err) < 0)
+    if (t->config.device != DEVICE_AUTO &&
+        device_choose((enum device_choice)t->config.device, &chosen, err) < 0)
         return -1;
     if (t->config.attention == TRAIN_ATTENTION_CUDNN && !chosen.ops->attention)
         return error_set(
@@ -74,17 +80,12 @@ int api_plan_sizes(struct muster_trainer *t, int local_size, struct muster_error
     return 0;
 }
 
-enum plan_memory api_plan_memory(const struct muster_trainer *t)
-{
-    const bool gpu = t->config.device == DEVICE_CUDA || api_described(t) ||
-                     (t->found.device.ops && !t->found.device.ops->host_memory);
-    return gpu ? PLAN_MEMORY_DEVICE : PLAN_MEMORY_ALL;
-}
-
 /* Whether every stage fits into training.memory_limit, and into a GPU that is described. */
 static int every_stage_fits(const struct muster_trainer *t, int world_size, struct muster_error *err)
 {
     struct plan_stages stages = {0};
+    struct plan_rates rates;
+    struct api_host host;
     const int64_t limit = t->config.memory_limit;
     const int64_t device = api_described(t) ? api_described_memory(t, world_size) : 0;
     char is[160] = "is training.memory_limit";
@@ -96,12 +97,16 @@ static int every_stage_fits(const struct muster_trainer *t, int world_size, stru
     if (plan_stages_build(&t->model, &t->plan, &stages, err) < 0)
         return -1;
     int result = 0;
+    api_rates(t, &rates);
+    api_host(t, world_size, &host);
+    const struct plan_room room = {.memory = api_plan_memory(t),
+                                   .bytes = device && (!limit || device < limit) ? device : limit,
+                                   .is = is,
+                                   .other = host.bytes,
+                                   .another = true,
+                                   .rates = &rates};
     for (int s = 0; s < stages.count && !result; s++)
-        result = plan_fits(&t->model, &stages.plans[s],
-                           &(struct plan_room){.memory = api_plan_memory(t),
-                                               .bytes = device && (!limit || device < limit) ? device : limit,
-                                               .is = is},
-                           err);
+        result = plan_fits(&t->model, &stages.plans[s], &room, err);
     plan_stages_free(&stages);
     return result;
 }
@@ -120,10 +125,14 @@ static int with_plan(struct muster_model *model, int32_t world_size, const char 
     if (!result && !(result = plan_build(&t.model, &t.plan, &plan, err))) {
         if (out && format_plan(&t, &plan, format, out) < 0)
             result = error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
-        else if (out && api_described(&t))
-            result = api_described_text(&t, &plan, format, out, err);
         else if (!out)
             result = every_stage_fits(&t, world_size, err);
+        else {
+            if (api_described(&t))
+                result = api_described_text(&t, &plan, format, out, err);
+            if (!result && api_plan_memory(&t) == PLAN_MEMORY_DEVICE)
+                result = api_host_text(&t, world_size, format, out, err);
+        }
         plan_free(&plan);
     }
     api_release(&t);

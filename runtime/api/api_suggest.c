@@ -34,8 +34,7 @@ static int check_machine(const struct muster_machine *m, struct muster_error *er
 static struct plan_rates rates_of(const struct muster_trainer *t, const struct muster_machine *m)
 {
     struct plan_rates rates;
-    if (!api_described_rates(t, &rates))
-        rates = plan_rates_nominal(t->config.threads ? (int)t->config.threads : 1);
+    api_rates(t, &rates);
     rates.ranks_per_node = m->ranks_per_node < m->world_size ? m->ranks_per_node : 0;
     rates.link = usual_link;
     if (m->link_bytes_s > 0)
@@ -88,17 +87,17 @@ static void put_training(const struct plan_options *o, bool json, struct buffer 
                         recompute_name(o->recompute.kind), q);
 }
 
-/* by: the GPU whose rates they are, NULL: ordinary cores' */
-static void put_suggestions_text(const struct muster_machine *m, int64_t memory, const char *by,
+static void put_suggestions_text(const struct muster_machine *m, const struct suggest_request *q,
                                  const struct suggest_result *r, struct buffer *out)
 {
     char bytes[32], crossing[32];
     (void)buffer_printf(out, "# %d ranks", m->world_size);
     if (m->ranks_per_node)
         (void)buffer_printf(out, " on %d nodes", m->world_size / m->ranks_per_node);
-    (void)buffer_printf(out, ", %s each: %d meshes, %d planned and proved; the fastest by %s%s\n",
-                        text_format_bytes(bytes, sizeof bytes, memory), r->meshes, r->planned,
-                        by ? "arithmetic, at the peaks of an " : "the times of ordinary cores", by ? by : "");
+    (void)buffer_printf(out, ", %s each: %d meshes, %d planned and proved; the fastest ",
+                        text_format_bytes(bytes, sizeof bytes, q->memory), r->meshes, r->planned);
+    plan_rates_text(q->rates, out);
+    (void)buffer_text(out, "\n");
     for (int i = 0; i < r->count; i++) {
         const struct suggestion *s = &r->best[i];
         (void)buffer_printf(
@@ -114,14 +113,15 @@ static void put_suggestions_text(const struct muster_machine *m, int64_t memory,
     }
 }
 
-static void put_suggestions_json(const struct muster_machine *m, int64_t memory, const char *by,
+static void put_suggestions_json(const struct muster_machine *m, const struct suggest_request *q,
                                  const struct suggest_result *r, struct buffer *out)
 {
-    (void)buffer_printf(
-        out,
-        "{\"schema\": \"muster-suggest-1\",\n \"world_size\": %d, \"ranks_per_node\": %d, "
-        "\"memory\": %" PRId64 ", \"rates\": \"%s\",\n \"meshes\": %d, \"planned\": %d,\n \"suggestions\": [",
-        m->world_size, m->ranks_per_node, memory, by ? by : "ordinary cores", r->meshes, r->planned);
+    (void)buffer_printf(out,
+                        "{\"schema\": \"muster-suggest-1\",\n \"world_size\": %d, \"ranks_per_node\": %d, "
+                        "\"memory\": %" PRId64
+                        ", \"rates\": \"%s\",\n \"meshes\": %d, \"planned\": %d,\n \"suggestions\": [",
+                        m->world_size, m->ranks_per_node, q->memory,
+                        *q->rates->of ? q->rates->of : "ordinary cores", r->meshes, r->planned);
     for (int i = 0; i < r->count; i++) {
         const struct suggestion *s = &r->best[i];
         (void)buffer_printf(out,
@@ -179,10 +179,7 @@ static int suggest(struct muster_trainer *t, const struct muster_machine *m, int
         return error_set(err, MUSTER_E_NOMEM, "no memory for suggestions");
     if (plan_suggest(&t->model, &t->plan, &request, result, err) < 0)
         return -1;
-    struct plan_rates peaks;
-    const char *by = api_described_rates(t, &peaks) ? api_described(t)->product : NULL;
-    (format == MUSTER_PLAN_JSON ? put_suggestions_json : put_suggestions_text)(m, request.memory, by, result,
-                                                                               out);
+    (format == MUSTER_PLAN_JSON ? put_suggestions_json : put_suggestions_text)(m, &request, result, out);
     return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory to print suggestions") : 0;
 }
 

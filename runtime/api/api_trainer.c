@@ -162,6 +162,11 @@ enum kernels_products api_choose_products(struct muster_trainer *t)
     return by[c->products];
 }
 
+static void advice_rates(void *trainer, struct plan_rates *rates)
+{
+    api_rates(trainer, rates);
+}
+
 /* Steps that can fail on this rank alone, before any rank waits for another. */
 static int prepare(struct muster_trainer *t, struct muster_world *world, struct trainer_options *options,
                    char address[WORLD_ADDRESS], struct muster_error *err)
@@ -188,6 +193,8 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
     t->threads = options->threads;
     if (api_device_find(t, options->local_rank, &t->found, err))
         return -1;
+    options->rates = advice_rates;
+    options->rates_context = t;
     options->products = t->products = api_choose_products(t);
     options->values = t->plan.value_dtype;
     return 0;

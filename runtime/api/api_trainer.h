@@ -145,7 +145,7 @@ int api_make_plan(struct muster_trainer *trainer, const struct train_place *plac
 int api_prepare(struct muster_trainer *trainer, struct muster_model *model, const char *const *settings,
                 const struct train_place *place, struct muster_error *err);
 void api_release(struct muster_trainer *trainer);
-/* Which of a plan's bytes a limit is of: a GPU's memory, or all (api_plan.c). */
+/* Which of a plan's bytes a limit is of: a GPU's memory, or all (api_described.c). */
 enum plan_memory api_plan_memory(const struct muster_trainer *trainer);
 
 /* ---- api_described.c: a plan for a GPU that is not here ---- */
@@ -160,9 +160,22 @@ int64_t api_described_memory(const struct muster_trainer *trainer, int world_siz
  */
 int api_gpu_memory(const struct muster_trainer *trainer, int world_size, int64_t *bytes,
                    struct muster_error *err);
-/* The described GPU's peaks; false: none is described, or it has no products of the type. */
+/* Rates to compare plans with: the peaks of the GPU that is described, or of this machine's where the
+ * settings choose it (its GPU with the fewest bytes). Rates of ordinary cores where there is no GPU, it is
+ * not known (cuda_describe), or it has no products of the type. */
 struct plan_rates;
-bool api_described_rates(const struct muster_trainer *trainer, struct plan_rates *rates);
+void api_rates(const struct muster_trainer *trainer, struct plan_rates *rates);
+/* Memory of this machine for each rank of a GPU's plan: the free bytes, for as many ranks as it has GPUs. */
+struct api_host {
+    int64_t bytes; /* 0: not known */
+    int ranks;     /* that share it */
+};
+void api_host(const struct muster_trainer *trainer, int world_size, struct api_host *host);
+/* Adds the plan's bytes of a node's memory, and of the copy of a checkpoint, to the text of a plan for
+ * a GPU. Where this machine has less, a warning follows, with changes that help: the plan may be for another
+ * machine. */
+int api_host_text(const struct muster_trainer *trainer, int world_size, int32_t format, struct buffer *out,
+                  struct muster_error *err);
 /* Adds the described GPU's memory, and the least time of a step by arithmetic, to the text of a plan (enum
  * muster_plan_format). */
 int api_described_text(const struct muster_trainer *trainer, const struct plan *plan, int32_t format,

@@ -8,6 +8,7 @@
 #include "proto/base/mem.h"
 #include "runtime/cuda/cudnn/attention.h"
 #include "runtime/cuda/device_cuda.h"
+#include "runtime/cuda/devices/devices.h"
 #include "runtime/cuda/kernels_cuda.h"
 
 /* ---- missing requirements ---- */
@@ -81,18 +82,36 @@ int device_cuda_locate(int local_rank, char place[MUSTER_CUDA_PLACE], struct mus
     return 0;
 }
 
-int device_cuda_memory(int64_t *bytes, struct muster_error *err)
+/* 0 where the device does not report it. */
+static int attribute_of(enum cudaDeviceAttr attribute, int index)
+{
+    int value = 0;
+    if (cudaDeviceGetAttribute(&value, attribute, index) == cudaSuccess)
+        return value;
+    (void)cudaGetLastError();
+    return 0;
+}
+
+int device_cuda_facts(struct cuda_facts *facts, struct muster_error *err)
 {
     struct cudaDeviceProp p;
-    int count;
+    int count, least = 0;
     if (count_devices(&count, err))
         return -1;
-    *bytes = INT64_MAX;
+    *facts = (struct cuda_facts){.memory_bytes = INT64_MAX, .count = count};
     for (int i = 0; i < count; i++) {
         CUDA_CHECK("device cuda: cudaGetDeviceProperties", cudaGetDeviceProperties(&p, i), err);
-        if ((int64_t)p.totalGlobalMem < *bytes)
-            *bytes = (int64_t)p.totalGlobalMem;
+        if ((int64_t)p.totalGlobalMem >= facts->memory_bytes)
+            continue;
+        least = i;
+        facts->memory_bytes = (int64_t)p.totalGlobalMem;
+        facts->capability = 10 * p.major + p.minor;
+        facts->sms = p.multiProcessorCount;
+        (void)snprintf(facts->product, sizeof facts->product, "%.63s", p.name); /* cut */
     }
+    const double memory_hz = 1e3 * attribute_of(cudaDevAttrMemoryClockRate, least);
+    facts->clock_mhz = attribute_of(cudaDevAttrClockRate, least) / 1000;
+    facts->memory_rate = 2 * memory_hz * attribute_of(cudaDevAttrGlobalMemoryBusWidth, least) / 8;
     return 0;
 }
 

@@ -189,6 +189,6 @@ int device_cuda_probe(struct muster_error *err);
 /* See muster_cuda_module.locate. */
 int device_cuda_locate(int local_rank, char place[MUSTER_CUDA_PLACE], struct muster_error *err);
 /* See muster_cuda_module.memory. Opens no context. */
-int device_cuda_memory(int64_t *bytes, struct muster_error *err);
+int device_cuda_facts(struct cuda_facts *facts, struct muster_error *err);
 
 #endif

@@ -17,7 +17,7 @@ const struct muster_cuda_module *muster_cuda_module(void)
         .version = TEXT(CUDART_VERSION),
         .probe = device_cuda_probe,
         .locate = device_cuda_locate,
-        .memory = device_cuda_memory,
+        .facts = device_cuda_facts,
         .probe_nccl = nccl_library_probe,
         .kernels = kernels_described,
     };

@@ -14,11 +14,12 @@
 #include "runtime/device/device.h"
 
 /* MUSTER_CUDA_ABI is raised with KERNELS_ABI too, which is looked at nowhere else. */
-enum { MUSTER_CUDA_ABI = 9, MUSTER_CUDA_PLACE = 32 };
+enum { MUSTER_CUDA_ABI = 10, MUSTER_CUDA_PLACE = 32 };
 #define MUSTER_CUDA_FILE "libmuster_cuda.so"
 
 struct comm_ops;
 struct cuda_description; /* runtime/cuda/devices/devices.h */
+struct cuda_facts;
 
 /* Result of the module's one function, muster_cuda_module. */
 struct muster_cuda_module {
@@ -30,8 +31,8 @@ struct muster_cuda_module {
     int (*probe)(struct muster_error *err);
     /* Where the GPU of a local rank is on its machine: "0000:1b:00", the same for all that share it. */
     int (*locate)(int local_rank, char place[MUSTER_CUDA_PLACE], struct muster_error *err);
-    /* Bytes of the GPU of this machine that has the fewest, used or not: what a rank of its own gets. */
-    int (*memory)(int64_t *bytes, struct muster_error *err);
+    /* The GPU of this machine that has the fewest bytes, used or not; a rank of its own gets them all. */
+    int (*facts)(struct cuda_facts *facts, struct muster_error *err);
     /* Whether the library of comm_nccl is there and recent enough; NULL like comm_nccl. */
     int (*probe_nccl)(struct muster_error *err);
     /* The table of a device that need not be here: with values and weights of a type, products in tf32 if

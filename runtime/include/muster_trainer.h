@@ -93,10 +93,11 @@ struct muster_machine {
     double link_bytes_s, link_latency_s; /* of a node's line to the others; 0, 0: 1.25e9 and 50e-6 */
 };
 /* The ten fastest meshes for the model and training.global_batch, by the times of ordinary cores, or of a
- * described GPU by its peaks: pipeline, schedule, strategy, micro-batch and recomputation, whatever the
- * settings have for them. Each was planned stage by stage, fits and cannot wait for ever. The text has each
- * as YAML, or is a JSON object of schema "muster-suggest-1" (format MUSTER_PLAN_JSON), cut as that of
- * muster_plan_text. Returns the length of the whole text, or -1; MUSTER_E_LIMIT where no mesh fits. */
+ * GPU, described or chosen on this machine, by its peaks: pipeline, schedule, strategy, micro-batch and
+ * recomputation, whatever the settings have for them. Each was planned stage by stage, fits and cannot wait
+ * for ever. The text has each as YAML, or is a JSON object of schema "muster-suggest-1" (format
+ * MUSTER_PLAN_JSON), cut as that of muster_plan_text. Returns the length of the whole text, or -1;
+ * MUSTER_E_LIMIT where no mesh fits. */
 MUSTER_API int64_t muster_plan_suggest(struct muster_model *model, const struct muster_machine *machine,
                                        const char *const *settings, int32_t format, char *text, int64_t size,
                                        struct muster_error *err);

@@ -516,6 +516,12 @@ int plan_json(const struct model *model, const struct plan *plan, struct buffer 
 enum { PLAN_STATE_ENTRIES = 7 };
 int plan_state_entries(const struct param_group *group, int entries[PLAN_STATE_ENTRIES]);
 
+/* Number of ranks that hold this rank's part of the group; *copy: this rank's number among them. First come
+ * the ranks of a stage that keep equal shards, then the ranks of the next stage that shares the group. */
+int plan_holders(const struct plan *plan, const struct param_group *group, int *copy);
+/* Bytes of the state that this rank writes into a checkpoint: its share of what several ranks hold. */
+int64_t plan_saved_bytes(const struct model *model, const struct plan *plan);
+
 /* Memory that the bytes of a plan are counted in. A CPU's has them all; a GPU has its own. */
 enum plan_memory {
     PLAN_MEMORY_ALL,
@@ -525,16 +531,23 @@ enum plan_memory {
 int64_t plan_bytes(const struct plan *plan); /* bytes that a rank allocates in all memory classes */
 int64_t plan_bytes_of(const struct plan *plan, enum plan_memory memory);
 
+struct plan_rates;
 /* Room for a plan. */
 struct plan_room {
     enum plan_memory memory;
     int64_t bytes;
     const char *is; /* "is the memory limit" */
-    int64_t host;   /* with PLAN_MEMORY_DEVICE: of PLAN_MEMORY_HOST; 0: not known */
+    /* With PLAN_MEMORY_DEVICE bytes of PLAN_MEMORY_HOST, with PLAN_MEMORY_HOST of PLAN_MEMORY_DEVICE; 0: not
+     * known. */
+    int64_t other;
+    bool another; /* the plan may be for another machine: changes that need more than `other` are offered,
+                     with its bytes */
+    const struct plan_rates *rates; /* for the times of changes; NULL: ordinary cores */
 };
 /* 0 if the plan needs at most room->bytes of room->memory, else MUSTER_E_LIMIT with both sizes, room->is
  * and three changes of settings. Each change was planned and makes the plan fit; the three cost the least
- * time, by prediction. Moments in the host's memory, whose time is not predicted, come last. */
+ * time, by prediction at room->rates, which the text names. Moments in the host's memory, whose time is not
+ * predicted, come last. */
 int plan_fits(const struct model *model, const struct plan *plan, const struct plan_room *room,
               struct muster_error *err);
 

@@ -18,7 +18,8 @@ struct change {
     enum {
         CHANGE_STRATEGY,
         CHANGE_ATTENTION, /* from a library's to the table's own, which needs less workspace */
-        CHANGE_OPTIMIZER, /* moments and averages in the host's memory */
+        CHANGE_OPTIMIZER, /* moments and averages in the other memory */
+        CHANGE_COPIES,    /* no copies of the state in the host's memory */
         CHANGE_RECOMPUTE,
         CHANGE_MICRO_BATCH,
         CHANGE_PREFETCH,
@@ -35,7 +36,8 @@ struct change {
 struct advice {
     const struct change *first, *second; /* second: NULL if there is one */
     double step_s;
-    int64_t to_host; /* bytes that move to the host's memory */
+    int64_t to_host; /* bytes that move to the host's memory; below 0: from there */
+    bool beyond;     /* it needs more of the other memory than there is */
 };
 
 int64_t plan_bytes_of(const struct plan *plan, enum plan_memory memory)
@@ -48,6 +50,39 @@ int64_t plan_bytes_of(const struct plan *plan, enum plan_memory memory)
 int64_t plan_bytes(const struct plan *plan)
 {
     return plan_bytes_of(plan, PLAN_MEMORY_ALL);
+}
+
+int plan_holders(const struct plan *plan, const struct param_group *group, int *copy)
+{
+    const struct plan_options *o = &plan->options;
+    const struct mesh_line stages = plan_tie_line(o->mesh, group->stages, o->rank);
+    const struct mesh_line equal =
+        mesh_line(o->mesh, group->shard_size > 1 ? AXIS_REPLICATE : AXIS_DATA, o->rank);
+    *copy = stages.place * equal.size + equal.place;
+    return stages.size * equal.size;
+}
+
+int64_t plan_saved_bytes(const struct model *model, const struct plan *plan)
+{
+    int64_t bytes = 0;
+    for (int p = 0; p < model->param_count; p++) {
+        const struct param_group *g = &plan->groups[plan->places[p].group];
+        const int entries[] = {g->master >= 0 ? g->master : g->param, g->moment1, g->moment2, g->average};
+        const int64_t start = plan->places[p].offset, end = start + param_elements(&model->params[p]),
+                      first = start > g->shard_start ? start : g->shard_start,
+                      last = end < g->shard_start + g->shard ? end : g->shard_start + g->shard;
+        int copy;
+        if (!g->local || g->stored != STORED_PLAIN || last <= first || model_is_base(model, p))
+            continue;
+        for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
+            if (entries[i] >= 0)
+                bytes += (last - first) * dtype_size(plan->entries[entries[i]].dtype) /
+                         plan_holders(plan, g, &copy);
+    }
+    for (int g = 0; g < plan->group_count; g++)
+        if (plan->groups[g].local && plan->groups[g].feedback >= 0)
+            bytes += plan->entries[plan->groups[g].feedback].bytes;
+    return bytes;
 }
 
 /* ---- changes ---- */
@@ -90,10 +125,14 @@ static void list_recomputations(const struct plan_options *o, struct change *cha
     }
 }
 
-/* A device's memory alone has to hold the plan: what the optimizer alone reads may be the host's. */
+/* Memory of the optimizer alone may be in either place, where the other is short. */
 static void list_optimizer(const struct plan_options *o, enum plan_memory memory, struct change *changes,
                            int *count)
 {
+    if (memory == PLAN_MEMORY_HOST && o->optimizer_memory == MEMORY_HOST)
+        (void)add_change(
+            changes, count,
+            (struct change){CHANGE_OPTIMIZER, MEMORY_DEVICE, 0, "training.optimizer_memory: device"});
     if (memory == PLAN_MEMORY_DEVICE && o->optimizer_memory == MEMORY_DEVICE)
         (void)add_change(
             changes, count,
@@ -124,6 +163,8 @@ static int list_changes(const struct model *model, const struct plan *plan, enum
     int count = 0;
     list_strategies(o, changes, &count);
     list_optimizer(o, memory, changes, &count);
+    if (memory != PLAN_MEMORY_DEVICE && plan->copies >= 0)
+        (void)add_change(changes, &count, (struct change){CHANGE_COPIES, 0, 0, "training.memory_copies: 0"});
     if (o->kernels && o->kernels->attention_by)
         (void)add_change(changes, &count, (struct change){CHANGE_ATTENTION, 0, 0, "training.attention: own"});
     list_recomputations(o, changes, &count);
@@ -169,6 +210,9 @@ static void apply(const struct change *change, struct plan_options *o, struct ke
     case CHANGE_OPTIMIZER:
         o->optimizer_memory = (enum memory_class)change->value;
         break;
+    case CHANGE_COPIES:
+        o->state_copies = 0;
+        break;
     case CHANGE_RECOMPUTE:
         o->recompute = (struct recompute_options){(enum recompute)change->value, change->extra};
         break;
@@ -197,7 +241,6 @@ static void apply(const struct change *change, struct plan_options *o, struct ke
 static bool try_changes(const struct model *model, const struct plan *plan, struct advice *advice,
                         const struct plan_room *room)
 {
-    const struct plan_rates rates = plan_rates_nominal(1);
     struct plan_options options = plan->options;
     struct plan changed;
     struct plan_cost cost;
@@ -207,10 +250,13 @@ static bool try_changes(const struct model *model, const struct plan *plan, stru
         apply(advice->second, &options, &own);
     if (plan_build(model, &options, &changed, NULL) < 0)
         return false;
-    const int64_t host = plan_bytes_of(&changed, PLAN_MEMORY_HOST);
+    const int64_t host = plan_bytes_of(&changed, PLAN_MEMORY_HOST),
+                  other =
+                      room->memory == PLAN_MEMORY_HOST ? plan_bytes_of(&changed, PLAN_MEMORY_DEVICE) : host;
+    advice->beyond = room->memory != PLAN_MEMORY_ALL && room->other > 0 && other > room->other;
     const bool fits = plan_bytes_of(&changed, room->memory) <= room->bytes &&
-                      (room->host <= 0 || host <= room->host) &&
-                      plan_predict(model, &changed, &rates, &cost, NULL) == 0;
+                      (room->another || !advice->beyond) &&
+                      plan_predict(model, &changed, room->rates, &cost, NULL) == 0;
     plan_free(&changed);
     advice->step_s = fits ? cost.step_s : 0;
     advice->to_host = options.optimizer_memory == plan->options.optimizer_memory
@@ -268,14 +314,44 @@ static bool has_kind(const struct advice *a, int kind)
     return (int)a->first->kind == kind || (a->second && (int)a->second->kind == kind);
 }
 
-static void write_advice(const struct model *model, const struct plan *plan, const struct advice *found,
-                         int fitting, struct buffer *out)
+/* The cost of an advice, by prediction where that sees it; returns whether it printed a time. */
+static bool write_effect(const struct plan_room *room, const struct advice *a, double step_s,
+                         struct buffer *out)
 {
-    const struct plan_rates rates = plan_rates_nominal(1);
+    char moved[32], has[32];
+    const double slower = step_s > 0 ? 100 * (a->step_s / step_s - 1) : 0;
+    if (a->to_host > 0) {
+        (void)buffer_printf(out, " (the optimizer reads and writes %s of the host's memory in each step",
+                            text_format_bytes(moved, sizeof moved, a->to_host));
+        if (a->beyond)
+            (void)buffer_printf(out, "; %s are available here",
+                                text_format_bytes(has, sizeof has, room->other));
+        (void)buffer_text(out, ")");
+    } else if (a->to_host < 0)
+        (void)buffer_printf(out, " (%s more of the device's memory)",
+                            text_format_bytes(moved, sizeof moved, -a->to_host));
+    else if (has_kind(a, CHANGE_COPIES)) /* the prediction does not see them */
+        (void)buffer_text(out, " (a lost rank's state is then a checkpoint's)");
+    else if (has_kind(a, CHANGE_ATTENTION)) /* as little as which library computes it */
+        (void)buffer_text(out, " (attention by muster's kernels)");
+    else if (has_kind(a, CHANGE_CHUNK)) /* the prediction does not see how large a product is */
+        (void)buffer_text(out, " (its smaller products cost some time)");
+    else if (step_s > 0 && fabs(slower) < 0.5)
+        (void)buffer_text(out, " (as fast)");
+    else if (step_s > 0) {
+        (void)buffer_printf(out, " (about %+.0f%% time)", slower);
+        return true;
+    }
+    return false;
+}
+
+static void write_advice(const struct model *model, const struct plan *plan, const struct plan_room *room,
+                         const struct advice *found, int fitting, struct buffer *out)
+{
     const int shown = fitting < ADVICES ? fitting : ADVICES;
     struct plan_cost cost;
-    char moved[32];
-    double step_s = plan_predict(model, plan, &rates, &cost, NULL) ? 0 : cost.step_s;
+    bool timed = false;
+    double step_s = plan_predict(model, plan, room->rates, &cost, NULL) ? 0 : cost.step_s;
     (void)buffer_text(out, shown ? "it fits with" : "use more ranks, or a smaller model or sequence");
     for (int i = 0; i < shown; i++) {
         const struct advice *a = &found[i];
@@ -284,25 +360,20 @@ static void write_advice(const struct model *model, const struct plan *plan, con
                             : i + 1 < shown ? ","
                                             : " or",
                             a->first->text, a->second ? " and " : "", a->second ? a->second->text : "");
-        const double slower = step_s > 0 ? 100 * (a->step_s / step_s - 1) : 0;
-        const bool chunks = has_kind(a, CHANGE_CHUNK);
-        if (a->to_host > 0)
-            (void)buffer_printf(out, " (the optimizer reads and writes %s of the host's memory in each step)",
-                                text_format_bytes(moved, sizeof moved, a->to_host));
-        else if (has_kind(a, CHANGE_ATTENTION)) /* as little as which library computes it */
-            (void)buffer_text(out, " (attention by muster's kernels)");
-        else if (chunks) /* the prediction does not see how large a product is */
-            (void)buffer_text(out, " (its smaller products cost some time)");
-        else if (step_s > 0 && fabs(slower) < 0.5)
-            (void)buffer_text(out, " (as fast)");
-        else if (step_s > 0)
-            (void)buffer_printf(out, " (about %+.0f%% time)", slower);
+        timed |= write_effect(room, a, step_s, out);
+    }
+    if (timed) {
+        (void)buffer_text(out, ", ");
+        plan_rates_text(room->rates, out);
     }
 }
 
-int plan_fits(const struct model *model, const struct plan *plan, const struct plan_room *room,
+int plan_fits(const struct model *model, const struct plan *plan, const struct plan_room *given,
               struct muster_error *err)
 {
+    const struct plan_rates nominal = plan_rates_nominal(1);
+    struct plan_room own_room = *given;
+    const struct plan_room *room = &own_room;
     const int64_t wanted = plan_bytes_of(plan, room->memory), limit = room->bytes;
     char need[32], have[32], of_stage[32] = "";
     if (wanted <= limit)
@@ -310,12 +381,13 @@ int plan_fits(const struct model *model, const struct plan *plan, const struct p
     if (plan->options.mesh.side[SIDE_PIPELINE] > 1)
         (void)snprintf(of_stage, sizeof of_stage, ", of stage %d",
                        mesh_place_of(plan->options.mesh, plan->options.rank).at[SIDE_PIPELINE]); /* fits */
+    own_room.rates = given->rates ? given->rates : &nominal;
     struct change changes[CHANGES_MAX];
     scope_free struct advice *found = mem_calloc(TRIES_MAX + 1, sizeof *found);
     scope_buffer text = {0};
     if (found) {
         const int count = list_changes(model, plan, room->memory, changes);
-        write_advice(model, plan, found, find_advice(model, plan, room, changes, count, found), &text);
+        write_advice(model, plan, room, found, find_advice(model, plan, room, changes, count, found), &text);
     }
     return error_set(err, MUSTER_E_LIMIT,
                      "the plan needs %s (%lld bytes)%s on rank %d%s, but %s (%lld bytes) %s; %s",

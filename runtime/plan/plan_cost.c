@@ -30,6 +30,13 @@ struct plan_rates plan_rates_nominal(int threads)
     return plan_rates_of(60e9 * cores, 8e9 * cores, 4e9);
 }
 
+void plan_rates_text(const struct plan_rates *rates, struct buffer *out)
+{
+    (void)buffer_printf(out, "by %s%s",
+                        *rates->of ? "arithmetic, at the peaks of " : "the times of ordinary cores",
+                        rates->of);
+}
+
 /* ---- one operation ---- */
 
 struct layer_cost {

@@ -14,6 +14,7 @@ struct plan_layer_times {
     double again_s; /* a forward in mode LAYER_RECOMPUTE, without values that backward does not need */
 };
 
+enum { PLAN_RATES_OF = 160 };
 /* Rates of a rank. */
 struct plan_rates {
     double flops;  /* operations of matrix products in a second */
@@ -32,11 +33,14 @@ struct plan_rates {
      * collective within nodes. */
     int ranks_per_node;
     struct plan_line link;
+    char of[PLAN_RATES_OF]; /* the GPU with these peaks; "": ordinary cores */
 };
 /* line: bytes that a rank receives in a second. */
 struct plan_rates plan_rates_of(double flops, double memory, double line);
 /* Rates of ordinary cores, to compare plans with each other; this machine's rates differ. */
 struct plan_rates plan_rates_nominal(int threads);
+/* "by the times of ordinary cores"; "by arithmetic, at the peaks of ..." */
+void plan_rates_text(const struct plan_rates *rates, struct buffer *out);
 
 struct plan_cost {
     double step_s, compute_s, comm_s;

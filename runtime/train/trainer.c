@@ -12,6 +12,7 @@
 #include "runtime/comm/comm_staged.h"
 #include "runtime/device/host_memory.h"
 #include "runtime/model/program.h"
+#include "runtime/plan/plan_cost.h"
 #include "runtime/plan/plan_stages.h"
 #include "runtime/train/comm_table.h"
 #include "runtime/train/trainer_state.h"
@@ -89,13 +90,20 @@ static int check_memory(const struct trainer *trainer, const struct trainer_opti
     int64_t available = by_user ? limit : machine;
     const int64_t beside =
         host ? 0 : host_memory_available() / sharing; /* for pinned memory and the host's */
-    const struct plan_room room = {.memory = host ? PLAN_MEMORY_ALL : PLAN_MEMORY_DEVICE,
-                                   .bytes = available,
-                                   .is = by_user ? "is the memory limit"
-                                         : host  ? here
-                                                 : free_text,
-                                   .host = beside},
-                           rest = {.memory = PLAN_MEMORY_HOST, .bytes = beside, .is = here};
+    struct plan_room room = {.memory = host ? PLAN_MEMORY_ALL : PLAN_MEMORY_DEVICE,
+                             .bytes = available,
+                             .is = by_user ? "is the memory limit"
+                                   : host  ? here
+                                           : free_text,
+                             .other = beside},
+                     rest = {.memory = PLAN_MEMORY_HOST, .bytes = beside, .is = here, .other = available};
+    const bool is_short = (available > 0 && plan_bytes_of(&trainer->plan, room.memory) > available) ||
+                          (beside > 0 && plan_bytes_of(&trainer->plan, PLAN_MEMORY_HOST) > beside);
+    struct plan_rates rates;
+    if (is_short && options->rates) {
+        options->rates(options->rates_context, &rates);
+        room.rates = rest.rates = &rates;
+    }
     if (available > 0 && plan_fits(trainer->model, &trainer->plan, &room, err)) {
         if (err && !by_user && (!host || plan_bytes(&trainer->plan) <= host_memory_total() / sharing))
             err->code = MUSTER_E_NOMEM; /* other processes use it now, and may free it */

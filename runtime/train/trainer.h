@@ -46,6 +46,9 @@ struct trainer_options {
     uint64_t seed;        /* seed of the parameter initialisation */
     /* Options of the loss scale, used if parameters or reductions are fp16; all 0: loss_scale_defaults. */
     struct loss_scale_options loss_scale;
+    /* Fills the rates for the times in the advice for a plan that does not fit; NULL: ordinary cores. */
+    void (*rates)(void *context, struct plan_rates *rates);
+    void *rates_context;
     bool stop_on_nonfinite; /* a gradient that is not finite ends the run (not under a dynamic loss scale) */
 };
 

@@ -78,18 +78,6 @@ static bool has_tensor(const struct plan *plan, const struct param_group *group,
     }
 }
 
-/* Number of ranks that hold this rank's part of the group; *copy: this rank's number among them. First come
- * the ranks of a stage that keep equal shards, then the ranks of the next stage that shares the group. */
-static int count_holders(const struct plan *plan, const struct param_group *group, int *copy)
-{
-    const struct plan_options *o = &plan->options;
-    const struct mesh_line stages = plan_tie_line(o->mesh, group->stages, o->rank);
-    const struct mesh_line equal =
-        mesh_line(o->mesh, group->shard_size > 1 ? AXIS_REPLICATE : AXIS_DATA, o->rank);
-    *copy = stages.place * equal.size + equal.place;
-    return stages.size * equal.size;
-}
-
 static const struct compress_piece *piece_of_param(const struct plan *plan, int param)
 {
     const struct param_group *group = &plan->groups[plan->places[param].group];
@@ -152,7 +140,7 @@ bool trainer_part(const struct trainer *trainer, int param, enum trainer_tensor 
     /* If all parameters of a sharded group are resident, this rank's shard is a part of the buffer. */
     bool whole = entry == group->param && group->resident;
     int copy;
-    const int copies = count_holders(plan, group, &copy);
+    const int copies = plan_holders(plan, group, &copy);
     *part = (struct trainer_part){
         .dtype = plan->entries[entry].dtype,
         .first = piece.first,

@@ -92,3 +92,49 @@ const struct cuda_description *cuda_description(int device)
 {
     return device >= 0 && device < CUDA_DEVICE_COUNT ? &descriptions[device] : NULL;
 }
+
+/* Operations of a multiprocessor in a clock, without sparsity: NVIDIA's white papers of Turing, Ampere, Ada,
+ * Hopper and Blackwell. Rates in 16 bits are of data-centre chips, with sums in fp32. */
+static const struct chip {
+    int capability, fp32, tf32, half, bf16;
+    double pcie; /* bytes a second in each direction */
+} chips[] = {
+    {75, 128, 0, 1024, 0, 16 * GIGA},        {80, 128, 1024, 2048, 2048, 32 * GIGA},
+    {86, 256, 512, 1024, 1024, 32 * GIGA},   {90, 256, 2048, 4096, 4096, 64 * GIGA},
+    {100, 256, 4096, 8192, 8192, 64 * GIGA}, {120, 256, 512, 1024, 1024, 64 * GIGA},
+};
+
+/* The same chip with memory of the same size: H100 and H200 differ in nothing else. */
+static bool is_of(const struct cuda_facts *facts, const struct cuda_description *d)
+{
+    const double ratio = (double)facts->memory_bytes / (double)d->memory_bytes;
+    return facts->capability == d->capability && facts->sms == d->sms && ratio > 0.95 && ratio < 1.05;
+}
+
+bool cuda_describe(const struct cuda_facts *facts, struct cuda_description *out)
+{
+    const struct chip *chip = NULL;
+    for (int i = 0; i < CUDA_DEVICE_COUNT; i++)
+        if (is_of(facts, &descriptions[i])) {
+            *out = descriptions[i];
+            return true;
+        }
+    for (size_t i = 0; i < sizeof chips / sizeof *chips; i++)
+        chip = chips[i].capability <= facts->capability ? &chips[i] : chip;
+    if (!chip || facts->sms < 1 || facts->clock_mhz < 1 || !(facts->memory_rate > 0))
+        return false;
+    const double clocks = facts->sms * (facts->clock_mhz * 1e6);
+    *out = (struct cuda_description){.product = facts->product,
+                                     .source = "its driver",
+                                     .capability = facts->capability,
+                                     .sms = facts->sms,
+                                     .clock_mhz = facts->clock_mhz,
+                                     .memory_bytes = facts->memory_bytes,
+                                     .memory_rate = facts->memory_rate,
+                                     .fp32 = chip->fp32 * clocks,
+                                     .tf32 = chip->tf32 * clocks,
+                                     .fp16 = chip->half * clocks,
+                                     .bf16 = chip->bf16 * clocks,
+                                     .pcie = chip->pcie};
+    return true;
+}

@@ -2,6 +2,7 @@
 #ifndef MUSTER_RUNTIME_CUDA_DEVICES_DEVICES_H
 #define MUSTER_RUNTIME_CUDA_DEVICES_DEVICES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* symbol, name: choices of training.device, after device_module.h's own */
@@ -34,5 +35,18 @@ struct cuda_description {
 
 /* NULL: no such device. */
 const struct cuda_description *cuda_description(int device);
+
+/* A GPU as its driver reports it; 0: not known. */
+struct cuda_facts {
+    char product[64];
+    int capability, sms, clock_mhz;
+    int64_t memory_bytes;
+    double memory_rate; /* bytes, by the clock of its memory and the width of the bus */
+    int count;          /* GPUs that the process sees */
+};
+/* Fills the description of a GPU: the table's where it has that GPU, else peaks by the operations of a
+ * multiprocessor in a clock. The second sort has no name, no NVLink, and the product of the facts, which
+ * have to stay. false: a fact that it needs is not known, or the capability is below 75. */
+bool cuda_describe(const struct cuda_facts *facts, struct cuda_description *out);
 
 #endif

@@ -120,6 +120,15 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     case cudaDevAttrMultiProcessorCount:
         *value = 4;
         return cudaSuccess;
+    case cudaDevAttrClockRate:
+        *value = number_of("FAKE_CUDA_CLOCK", 1980000);
+        return cudaSuccess;
+    case cudaDevAttrMemoryClockRate:
+        *value = 2619000;
+        return cudaSuccess;
+    case cudaDevAttrGlobalMemoryBusWidth:
+        *value = 5120;
+        return cudaSuccess;
     default:
         return fake_cudart_fail(cudaErrorNotSupported);
     }

@@ -670,6 +670,33 @@ class Memory(Cuda):
         self.assertIn("a prediction for training.device: h100: parts of a step are measured on the CPU alone", self.plan("h100", "--plan", "--predict"))
 
     @needs_fakes
+    def test_a_plan_shows_the_nodes_memory(self):
+        here = {"FAKE_CUDA_DRIVER": 13000, "FAKE_CUDA_DEVICES": 2}
+        sets = "--set", "training.optimizer_memory=host", "--set", f"training.checkpoint_dir={self.path / 'c'}"
+        alone, two = (self.plan("cuda", "--plan", f"--world-size={ranks}", *sets, **here) for ranks in (1, 2))
+        memory = alone["bytes_by_memory"]
+        self.assertEqual(alone["host"]["plan"], memory["pinned"] + memory["host"])
+        self.assertAlmostEqual(two["host"]["checkpoint_copy"] / alone["host"]["checkpoint_copy"], 0.5, places=2)
+        self.assertEqual((alone["host"]["ranks"], two["host"]["ranks"], self.plan("h100", "--plan", "--world-size=8", *sets)["host"]["ranks"]), (1, 2, 1))
+        self.assertLess(abs(two["host"]["available"] * 2 - alone["host"]["available"]), alone["host"]["available"] // 4)
+        kept = self.beyond_the_plan(f"training.checkpoint_dir={self.path / 'kept'}", "training.checkpoint_every=2") - WORKSPACE - BOUNCES
+        planned = self.plan("cuda", "--plan", "--set", f"training.checkpoint_dir={self.path / 'kept'}")["host"]["checkpoint_copy"]
+        self.assertLess(abs(kept - planned), 64 * 100)  # each tensor's begin
+        self.assertNotIn("host", self.plan("cpu", "--plan"))
+        large = ["--plan", "--set", "model.channels=65536", "--set", "model.layers=4", "--set", "model.heads=64", *sets]
+        variables = {**os.environ, "MUSTER_CUDA_MODULE": str(FAKES / "libmuster_cuda.so"), "LD_LIBRARY_PATH": str(FAKES), "FAKE_CUDA_DRIVER": "0"}
+        done = subprocess.run([TRAIN, self.path / "config.yaml", "--device=b200", *large], env=variables, cwd=self.path, capture_output=True, text=True, timeout=LIMIT, check=False)
+        self.assertRegex(done.stdout, r"the node's memory: a rank takes \S+ TB, pinned and host, and \S+ TB for the copy of a checkpoint; this machine has \S+ .B available\n"
+                                      r"warning: on a node like this machine the plan needs .* of the host's memory on rank 0, but .* is what this machine has for it; ")
+
+    @needs_fakes
+    def test_a_plan_of_a_found_gpu_is_that_of_a_named_device(self):
+        here = {"FAKE_CUDA_DRIVER": 13000, "FAKE_CUDA_DEVICES": 2}
+        sets = "--plan", "--world-size=2", "--set", "training.dtype=bf16", "--set", "training.values=dtype", "--set", "training.global_batch=8"
+        found, named = (self.plan(device, *sets, **here) for device in ("auto", "cuda"))
+        self.assertEqual((found["bytes_by_memory"], found["hash"]), (named["bytes_by_memory"], named["hash"]))
+
+    @needs_fakes
     def test_meshes_are_suggested_for_the_gpus_memory(self):
         here = {"FAKE_CUDA_DRIVER": 13000, "FAKE_CUDA_MEMORY": 3 << 30, "FAKE_CUDA_DEVICES": 2}
         for device, ranks, memory in ("cuda", 1, (3 << 30) - (160 << 20)), ("auto", 2, (3 << 30) - (672 << 20)):
@@ -679,6 +706,12 @@ class Memory(Cuda):
         described, by_cores = self.plan("h100", "--suggest", "--world-size=2"), self.plan("cuda", "--suggest", "--world-size=2", "--memory=5G")
         self.assertEqual((described["rates"], by_cores["rates"]), ("NVIDIA H100 SXM5, 80 GB", "ordinary cores"))
         self.assertLess(described["suggestions"][0]["step_s"], by_cores["suggestions"][0]["step_s"])
+        for device in "cuda", "auto":  # the same GPU, here
+            found = self.plan(device, "--suggest", "--world-size=2", **{**here, "FAKE_CUDA_MEMORY": 81559 << 20})
+            self.assertEqual((found["rates"], found["suggestions"]), ("this machine's GPU, NVIDIA H100 SXM5, 80 GB", described["suggestions"]))
+        other = self.plan("cuda", "--suggest", "--world-size=2", **here)
+        self.assertEqual(other["rates"], "this machine's GPU, a fake of muster's tests (sm_90, 132 multiprocessors at 1980 MHz)")
+        self.assertEqual(self.plan("cuda", "--suggest", **here, FAKE_CUDA_CLOCK=0)["rates"], "ordinary cores")
         unknown = self.plan("cuda", "--suggest")
         self.assertIn("the memory of a rank's GPU is not known; give it (--memory 80G of muster-train), set training.memory_limit, or name a GPU", unknown)
         self.assertIn("there is no NVIDIA driver on this machine", unknown)

@@ -48,9 +48,67 @@ static void rates_follow_from_the_chip(void **state)
     }
 }
 
+static struct cuda_facts facts_of(const struct cuda_description *d)
+{
+    return (struct cuda_facts){.product = "the driver's name",
+                               .capability = d->capability,
+                               .sms = d->sms,
+                               .clock_mhz = d->clock_mhz,
+                               .memory_bytes = d->memory_bytes,
+                               .memory_rate = d->memory_rate,
+                               .count = 1};
+}
+
+/* A driver's report of a described GPU gives that row; H100 and H200 differ by memory alone. */
+static void a_described_gpu_is_recognised(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CUDA_DEVICE_COUNT; i++) {
+        const struct cuda_description *d = cuda_description(i);
+        struct cuda_facts facts = facts_of(d);
+        struct cuda_description found;
+        facts.memory_bytes -= facts.memory_bytes / 50; /* memory for error correction */
+        facts.memory_rate = 0;
+        assert_true(cuda_describe(&facts, &found));
+        assert_string_equal(found.name, d->name);
+        assert_true(found.bf16 == d->bf16 && found.memory_rate == d->memory_rate);
+    }
+}
+
+/* A part of a described GPU: the same chip with fewer multiprocessors has peaks in proportion. */
+static void another_gpu_has_the_peaks_of_its_chip(void **state)
+{
+    (void)state;
+    struct cuda_description found;
+    struct cuda_facts facts;
+    for (int i = 0; i < CUDA_DEVICE_COUNT; i++) {
+        const struct cuda_description *d = cuda_description(i);
+        facts = facts_of(d);
+        facts.sms = d->sms / 2;
+        assert_true(cuda_describe(&facts, &found));
+        assert_null(found.name);
+        assert_string_equal(found.product, "the driver's name");
+        const double pairs[][2] = {
+            {found.fp32, d->fp32}, {found.tf32, d->tf32}, {found.fp16, d->fp16}, {found.bf16, d->bf16}};
+        for (int k = 0; k < 4; k++)
+            assert_true(!pairs[k][1] ? !pairs[k][0]
+                                     : pairs[k][0] > 0.45 * pairs[k][1] && pairs[k][0] < 0.55 * pairs[k][1]);
+        assert_true(found.memory_rate == d->memory_rate && found.pcie == d->pcie && !found.nvlink);
+    }
+    facts.capability = 89; /* as 86 */
+    assert_true(cuda_describe(&facts, &found) && found.fp32 == 256 * facts.sms * (facts.clock_mhz * 1e6));
+    facts.capability = 70;
+    assert_false(cuda_describe(&facts, &found));
+    facts.capability = 90;
+    facts.clock_mhz = 0;
+    assert_false(cuda_describe(&facts, &found));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_row_is_whole),
+                                       cmocka_unit_test(a_described_gpu_is_recognised),
+                                       cmocka_unit_test(another_gpu_has_the_peaks_of_its_chip),
                                        cmocka_unit_test(rates_follow_from_the_chip)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

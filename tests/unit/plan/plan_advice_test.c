@@ -64,7 +64,7 @@ static int cut_advice(char *text, char *advice[3])
         assert_non_null(end);
         advice[count++] = at;
         at = end + strlen("% time)");
-        at += *at ? strcspn(at, "t") : 0; /* ", training" or " or training" */
+        at = strstr(at, "training."); /* ", training" or " or training" */
         end[0] = '\0';
     }
     return count;
@@ -87,11 +87,15 @@ static int check_advice(const struct plan_model *m, const struct plan_options *o
     const int64_t limit = plan_bytes(&plan) * percent / 100;
     char *advice[3];
     double before = 0;
-    assert_int_equal(plan_fits(&m->model, &plan,
-                               &(struct plan_room){PLAN_MEMORY_ALL, plan_bytes(&plan), "is all", 0}, &err),
-                     0);
     assert_int_equal(
-        plan_fits(&m->model, &plan, &(struct plan_room){PLAN_MEMORY_ALL, limit, "is too little", 0}, &err),
+        plan_fits(&m->model, &plan,
+                  &(struct plan_room){.memory = PLAN_MEMORY_ALL, .bytes = plan_bytes(&plan), .is = "is all"},
+                  &err),
+        0);
+    assert_int_equal(
+        plan_fits(&m->model, &plan,
+                  &(struct plan_room){.memory = PLAN_MEMORY_ALL, .bytes = limit, .is = "is too little"},
+                  &err),
         -1);
     assert_int_equal(err.code, MUSTER_E_LIMIT);
     print_message("%lld%%: %s\n", (long long)percent, err.text);
@@ -141,21 +145,117 @@ static void memory_of_a_device_and_of_its_host_are_counted_apart(void **state)
     assert_int_equal(device + host, plan_bytes(&plan));
     assert_true(device > 0 && host > 0);
     assert_int_equal(
-        plan_fits(&m->model, &plan, &(struct plan_room){PLAN_MEMORY_DEVICE, device, "is all", 0}, &err), 0);
+        plan_fits(&m->model, &plan,
+                  &(struct plan_room){.memory = PLAN_MEMORY_DEVICE, .bytes = device, .is = "is all"}, &err),
+        0);
+    assert_int_equal(plan_fits(&m->model, &plan,
+                               &(struct plan_room){.memory = PLAN_MEMORY_HOST, .bytes = host, .is = "is all"},
+                               &err),
+                     0);
     assert_int_equal(
-        plan_fits(&m->model, &plan, &(struct plan_room){PLAN_MEMORY_HOST, host, "is all", 0}, &err), 0);
-    assert_int_equal(
-        plan_fits(&m->model, &plan, &(struct plan_room){PLAN_MEMORY_ALL, device, "is too little", 0}, &err),
+        plan_fits(&m->model, &plan,
+                  &(struct plan_room){.memory = PLAN_MEMORY_ALL, .bytes = device, .is = "is too little"},
+                  &err),
         -1);
     assert_int_equal(plan_fits(&m->model, &plan,
-                               &(struct plan_room){PLAN_MEMORY_DEVICE, device - 1, "is too little", 0}, &err),
+                               &(struct plan_room){
+                                   .memory = PLAN_MEMORY_DEVICE, .bytes = device - 1, .is = "is too little"},
+                               &err),
                      -1);
     assert_non_null(strstr(err.text, "of the device's memory on rank 0"));
-    assert_int_equal(plan_fits(&m->model, &plan,
-                               &(struct plan_room){PLAN_MEMORY_HOST, host - 1, "is too little", 0}, &err),
-                     -1);
+    assert_int_equal(
+        plan_fits(&m->model, &plan,
+                  &(struct plan_room){.memory = PLAN_MEMORY_HOST, .bytes = host - 1, .is = "is too little"},
+                  &err),
+        -1);
     assert_non_null(strstr(err.text, "of the host's memory on rank 0"));
     plan_free(&plan);
+    plan_model_destroy(m);
+}
+
+/* Moments that the host has no room for may be the device's, if the device has room. */
+static void check_moments_that_move_back(const struct plan_model *m, const struct plan *in_device,
+                                         const struct plan *in_host)
+{
+    const int64_t bytes = plan_bytes_of(in_host, PLAN_MEMORY_HOST) - 1,
+                  device = plan_bytes_of(in_device, PLAN_MEMORY_DEVICE);
+    for (int i = 0; i < 3; i++) {
+        const struct plan_room room = {.memory = PLAN_MEMORY_HOST,
+                                       .bytes = bytes,
+                                       .is = "is too little",
+                                       .other = i ? device - (i == 2) : 0};
+        struct muster_error err = {0};
+        assert_int_equal(plan_fits(&m->model, in_host, &room, &err), -1);
+        print_message("%s\n", err.text);
+        assert_int_equal(strstr(err.text, "training.optimizer_memory: device (") != NULL, i != 2);
+        assert_non_null(strstr(err.text, "more of the device's memory)")); /* else with less work memory */
+    }
+}
+
+/* Two ranks whose state is kept in copies: more of the host's memory than the rest of the plan. */
+static void copies_in_memory_may_be_left_out(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(2, 64, 256, 128, 8, 0);
+    struct plan_options options = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+    options.state_copies = 4;
+    struct plan plan = built(m, &options);
+    for (int all = 0; all < 2; all++) {
+        const enum plan_memory memory = all ? PLAN_MEMORY_ALL : PLAN_MEMORY_HOST;
+        const struct plan_room room = {
+            .memory = memory, .bytes = plan_bytes_of(&plan, memory) - 1000, .is = "is too little"};
+        struct muster_error err = {0};
+        assert_int_equal(plan_fits(&m->model, &plan, &room, &err), -1);
+        print_message("%s\n", err.text);
+        assert_non_null(strstr(err.text, "training.memory_copies: 0 (a lost rank's state"));
+    }
+    plan_free(&plan);
+    plan_model_destroy(m);
+}
+
+/* Times are those of the rates that are given, which the text names. */
+static void advice_names_the_rates_of_its_times(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(12, 128, 512, 128, 512, 0);
+    struct plan_options options = plan_world_options(STRATEGY_NO_SHARD, 1, 1, 4);
+    options.shape.B = 8;
+    struct plan plan = built(m, &options);
+    struct plan_rates rates = plan_rates_of(1e15, 1e10, 1e9);
+    struct plan_room room = {
+        .memory = PLAN_MEMORY_ALL, .bytes = plan_bytes(&plan) * 60 / 100, .is = "is too little"};
+    struct muster_error cores = {0}, gpu = {0};
+    (void)snprintf(rates.of, sizeof rates.of, "a GPU");
+    assert_int_equal(plan_fits(&m->model, &plan, &room, &cores), -1);
+    room.rates = &rates;
+    assert_int_equal(plan_fits(&m->model, &plan, &room, &gpu), -1);
+    print_message("%s\n", gpu.text);
+    assert_non_null(strstr(cores.text, "% time), by the times of ordinary cores"));
+    assert_non_null(strstr(gpu.text, "% time), by arithmetic, at the peaks of a GPU"));
+    *strstr(cores.text, ", by the times") = *strstr(gpu.text, ", by arithmetic") = '\0';
+    assert_string_not_equal(cores.text, gpu.text);
+    plan_free(&plan);
+    plan_model_destroy(m);
+}
+
+/* All ranks together write every element once, with its moments. */
+static void ranks_share_the_bytes_of_a_checkpoint(void **state)
+{
+    (void)state;
+    struct plan_model *m = plan_model_gpt(2, 64, 256, 128, 8, 0);
+    const enum strategy strategies[] = {STRATEGY_NO_SHARD, STRATEGY_SHARD_OPTIM, STRATEGY_FULL_SHARD};
+    const int64_t whole = model_parameters(&m->model) * 3 * (int64_t)sizeof(float);
+    for (size_t s = 0; s < sizeof strategies / sizeof *strategies; s++) {
+        int64_t sum = 0;
+        for (int rank = 0; rank < 4; rank++) {
+            struct plan_options options = plan_world_options(strategies[s], 1, 1, 4);
+            options.rank = rank;
+            struct plan plan = built(m, &options);
+            sum += plan_saved_bytes(&m->model, &plan);
+            plan_free(&plan);
+        }
+        assert_true(sum <= whole && sum > whole - whole / 100); /* divided without a rest of one element */
+    }
     plan_model_destroy(m);
 }
 
@@ -176,11 +276,22 @@ static void moments_may_move_to_the_host(void **state)
         struct plan_room room;
         bool offered;
     } cases[] = {
-        {{PLAN_MEMORY_DEVICE, bytes, "is too little", 0}, true},
-        {{PLAN_MEMORY_DEVICE, bytes, "is too little", host}, true},
-        {{PLAN_MEMORY_DEVICE, bytes, "is too little", host - 1}, false},
-        {{PLAN_MEMORY_DEVICE, plan_bytes_of(&plan, PLAN_MEMORY_DEVICE) - 1, "is too little", host}, true},
-        {{PLAN_MEMORY_ALL, plan_bytes(&plan) - 1, "is too little", 0}, false},
+        {{.memory = PLAN_MEMORY_DEVICE, .bytes = bytes, .is = "is too little", .other = 0}, true},
+        {{.memory = PLAN_MEMORY_DEVICE, .bytes = bytes, .is = "is too little", .other = host}, true},
+        {{.memory = PLAN_MEMORY_DEVICE, .bytes = bytes, .is = "is too little", .other = host - 1}, false},
+        {{.memory = PLAN_MEMORY_DEVICE,
+          .bytes = plan_bytes_of(&plan, PLAN_MEMORY_DEVICE) - 1,
+          .is = "is too little",
+          .other = host},
+         true},
+        {{.memory = PLAN_MEMORY_DEVICE,
+          .bytes = bytes,
+          .is = "is too little",
+          .other = host - 1,
+          .another = true},
+         true},
+        {{.memory = PLAN_MEMORY_ALL, .bytes = plan_bytes(&plan) - 1, .is = "is too little", .other = 0},
+         false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct muster_error err = {0};
@@ -188,7 +299,9 @@ static void moments_may_move_to_the_host(void **state)
         print_message("%s\n", err.text);
         assert_int_equal(strstr(err.text, said) != NULL, cases[i].offered);
         assert_int_equal(strstr(err.text, "optimizer_memory") != NULL, cases[i].offered);
+        assert_int_equal(strstr(err.text, "in each step; ") != NULL, cases[i].room.another);
     }
+    check_moments_that_move_back(m, &plan, &less);
     plan_free(&plan);
     plan_free(&less);
     plan_model_destroy(m);
@@ -202,11 +315,12 @@ static void a_large_head_is_cut_into_chunks(void **state)
     struct plan_options options = plan_world_options(STRATEGY_NO_SHARD, 1, 1, 1);
     struct plan plan = built(m, &options);
     struct muster_error err = {0};
-    assert_int_equal(
-        plan_fits(&m->model, &plan,
-                  &(struct plan_room){PLAN_MEMORY_ALL, plan_bytes(&plan) - (40 << 20), "is too little", 0},
-                  &err),
-        -1);
+    assert_int_equal(plan_fits(&m->model, &plan,
+                               &(struct plan_room){.memory = PLAN_MEMORY_ALL,
+                                                   .bytes = plan_bytes(&plan) - (40 << 20),
+                                                   .is = "is too little"},
+                               &err),
+                     -1);
     print_message("%s\n", err.text);
     const char *first = strstr(err.text, "training.head_chunk: 16M");
     assert_non_null(first);
@@ -234,10 +348,12 @@ static void the_smaller_form_of_an_embeddings_gradient_is_offered(void **state)
         struct plan plan = built(m, &options), smaller = built(m, &other);
         struct muster_error err = {0};
         assert_true(plan_bytes(&smaller) < plan_bytes(&plan));
-        assert_int_equal(
-            plan_fits(&m->model, &plan,
-                      &(struct plan_room){PLAN_MEMORY_ALL, plan_bytes(&smaller), "is too little", 0}, &err),
-            -1);
+        assert_int_equal(plan_fits(&m->model, &plan,
+                                   &(struct plan_room){.memory = PLAN_MEMORY_ALL,
+                                                       .bytes = plan_bytes(&smaller),
+                                                       .is = "is too little"},
+                                   &err),
+                         -1);
         print_message("%s\n", err.text);
         assert_non_null(strstr(err.text, rows ? "training.embedding_gradient: rows"
                                               : "training.embedding_gradient: dense"));
@@ -251,10 +367,12 @@ static void the_smaller_form_of_an_embeddings_gradient_is_offered(void **state)
     alone.shape = (struct shape){4, 64};
     struct plan plan = built(m, &alone);
     struct muster_error err = {0};
-    assert_int_equal(
-        plan_fits(&m->model, &plan,
-                  &(struct plan_room){PLAN_MEMORY_ALL, plan_bytes(&plan) / 2, "is too little", 0}, &err),
-        -1);
+    assert_int_equal(plan_fits(&m->model, &plan,
+                               &(struct plan_room){.memory = PLAN_MEMORY_ALL,
+                                                   .bytes = plan_bytes(&plan) / 2,
+                                                   .is = "is too little"},
+                               &err),
+                     -1);
     assert_null(strstr(err.text, "embedding_gradient")); /* one rank exchanges nothing */
     plan_free(&plan);
     plan_model_destroy(m);
@@ -334,6 +452,9 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_is_told_what_would),
         cmocka_unit_test(memory_of_a_device_and_of_its_host_are_counted_apart),
         cmocka_unit_test(moments_may_move_to_the_host),
+        cmocka_unit_test(copies_in_memory_may_be_left_out),
+        cmocka_unit_test(advice_names_the_rates_of_its_times),
+        cmocka_unit_test(ranks_share_the_bytes_of_a_checkpoint),
         cmocka_unit_test(a_large_head_is_cut_into_chunks),
         cmocka_unit_test(the_smaller_form_of_an_embeddings_gradient_is_offered),
         cmocka_unit_test(prediction_follows_the_schedule),
