@@ -155,12 +155,16 @@ static uint64_t proof_of(const struct roster *roster, const struct roster_member
     return proof ? proof : 1;
 }
 
-/* A first JOIN may have been under way while its agent ended and the next start of it took the rank. */
+/* A first JOIN may have been under way while its agent ended and the next start of it took the rank. That one
+ * may be out of reach now, and come back. */
 static bool must_prove(struct roster_work *w, const struct roster_member *holder)
 {
     const struct roster_join *join = w->event->join;
     const uint64_t proof = proof_of(w->roster, holder, join);
-    if (join->local || join->proof == proof)
+    const bool another = !w->roster->elastic && holder->name[0] && /* the slot's last agent */
+                         !agent_incarnation_equal(holder->incarnation, join->incarnation) &&
+                         strcmp(holder->name, join->agent_name) == 0;
+    if ((!another && !roster_slot_taken(holder)) || join->local || join->proof == proof)
         return false;
     roster_act(w, ROSTER_AGAIN, w->event->session, -1, NULL);
     w->out->items[w->out->count - 1].proof = proof;
@@ -185,11 +189,10 @@ static int on_join(struct roster_work *w)
         rejoin(w, member);
         return 0;
     }
-    if (roster_slot_taken(member)) {
-        if (must_prove(w, member))
-            return 0;
+    if (must_prove(w, member))
+        return 0;
+    if (roster_slot_taken(member))
         supersede(w, member);
-    }
     take_slot(w, member);
     roster_settle(w);
     return 0;

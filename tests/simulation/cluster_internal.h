@@ -41,7 +41,7 @@ struct server {
 struct node {
     enum node_phase phase;
     int exit_code;
-    struct instant exited_at;
+    struct instant exited_at, ended_at; /* ended_at: also without a word */
     unsigned life;         /* grows with every start and end: events for an earlier life are void */
     uint64_t start_number; /* counts the starts of the job's agents */
     int claimed_rank;

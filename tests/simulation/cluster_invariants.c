@@ -341,14 +341,16 @@ static void check_superseded(struct cluster *cluster, int i, struct world_id id)
 void cluster_check_refusal(struct cluster *cluster, int i, const char *reason)
 {
     static const char superseded[] = "superseded:";
+    const int64_t on_its_way_ns = 2 * NS_PER_S + 2 * cluster->options.delay_max_ns;
     const struct node *self = &cluster->nodes[i];
     if (strncmp(reason, superseded, sizeof superseded - 1) != 0)
         return;
     for (int k = 0; k < cluster->used; k++) {
         const struct node *other = &cluster->nodes[k];
         if (k != i && other->named_after == self->named_after &&
-            (other->phase == NODE_UP || other->start_number > self->start_number))
-            return; /* both live: the later JOIN counts */
+            (other->phase == NODE_UP || other->start_number > self->start_number ||
+             instant_diff_ns(cluster->now, other->ended_at) < on_its_way_ns))
+            return; /* both live, or did a moment ago: the later JOIN counts */
     }
     cluster_break(cluster, INVARIANT_SUCCESSOR, "%s is the last start of its name, and was refused: %s",
                   self->name, reason);

@@ -182,6 +182,7 @@ void cluster_end_agent(struct cluster *cluster, int i, int exit_code)
 {
     struct node *node = &cluster->nodes[i];
     node->phase = NODE_EXITED;
+    node->ended_at = cluster->now;
     node->exit_code = exit_code;
     node->life++;
     cluster_set_workers(cluster, node, WORKERS_NONE);

@@ -225,8 +225,12 @@ place(rendezvous/roster/roster_return.c [=[        roster->restart_count = used 
   [=[        roster->restart_count = used + !PLANTED(FREE_LOSS);]=])
 
 bug(LATE_FIRST_JOIN "the first JOIN of an agent that has ended takes the rank of its successor")
-place(rendezvous/roster/roster.c [=[if (join->local || join->proof == proof)]=]
-  [=[if (join->local || join->proof == proof || PLANTED(LATE_FIRST_JOIN))]=])
+place(rendezvous/roster/roster.c [=[return false;
+    roster_act(w, ROSTER_AGAIN, w->event->session, -1, NULL);]=]
+  [=[return false;
+    if (PLANTED(LATE_FIRST_JOIN))
+        return false;
+    roster_act(w, ROSTER_AGAIN, w->event->session, -1, NULL);]=])
 
 bug(COSTLY_HANDOVER "the server's leave in order costs a restart")
 place(rendezvous/roster/roster_return.c [=[    roster->before_counted = left;]=]
