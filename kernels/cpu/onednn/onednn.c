@@ -1,8 +1,8 @@
 /* onednn.c - see onednn.h.
  *
- * A primitive is machine code for one shape; making one takes up to a millisecond. They are kept by shape in
- * a table that only grows: a run has a few dozen shapes. A shape that the library refused is kept, too. A
- * shape that finds the table full is refused. */
+ * A primitive is machine code for one shape; making one takes up to a millisecond. They are kept by shape, in
+ * lists by the shape's hash that only grow: a run has a few dozen shapes, and one of rows of any length has
+ * thousands. A shape that the library refused is kept, too. */
 #include "kernels/cpu/onednn/onednn.h"
 
 #include <pthread.h>
@@ -13,6 +13,7 @@
 #include "kernels/cpu/onednn/onednn_abi.h"
 #include "kernels/cpu/scratch.h"
 #include "proto/base/error.h"
+#include "proto/base/mem.h"
 
 static pthread_once_t open_once = PTHREAD_ONCE_INIT;
 static struct muster_error open_error;
@@ -92,35 +93,46 @@ bool onednn_f32(bool a_transposed, bool b_transposed, int rows, int columns, int
 struct kept {
     struct onednn_shape shape;
     const void *made; /* NULL: the library refused */
+    const struct kept *next;
 };
 
-enum { KEPT_LIMIT = 512 };
-static struct kept kept[KEPT_LIMIT];
-static _Atomic(int) kept_count;
+/* Readers take no lock: what is in a list does not change, and stays. */
+enum { KEPT_LISTS = 256 };
+static _Atomic(const struct kept *) kept[KEPT_LISTS];
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static const struct kept *find_kept(const struct onednn_shape *s)
+static unsigned list_of(const struct onednn_shape *s)
 {
-    const int count = atomic_load_explicit(&kept_count, memory_order_acquire);
-    for (int i = 0; i < count; i++)
-        if (!memcmp(&kept[i].shape, s, sizeof *s))
-            return &kept[i];
-    return NULL;
+    const int32_t words[] = {s->rows,     s->columns,    s->depth, s->a_stride,
+                             s->b_stride, s->out_stride, s->flags};
+    uint32_t hash = 2166136261u; /* FNV-1a, by words */
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        hash = (hash ^ (uint32_t)words[i]) * 16777619u;
+    return (hash ^ hash >> 16) % KEPT_LISTS;
 }
 
-/* NULL: the library refused, or the table is full. */
+static const struct kept *find_kept(unsigned list, const struct onednn_shape *s)
+{
+    const struct kept *k = atomic_load_explicit(&kept[list], memory_order_acquire);
+    while (k && memcmp(&k->shape, s, sizeof *s))
+        k = k->next;
+    return k;
+}
+
+/* NULL: the library refused, or there is no memory. */
 static const void *find_or_make(const struct onednn_shape *s)
 {
-    const struct kept *found = find_kept(s);
+    const unsigned list = list_of(s);
+    const struct kept *found = find_kept(list, s);
     if (found)
         return found->made;
     (void)pthread_mutex_lock(&kept_lock); /* cannot fail: a static mutex, never locked twice */
-    const int count = atomic_load(&kept_count);
-    found = find_kept(s);
-    if (!found && count < KEPT_LIMIT) {
-        kept[count] = (struct kept){*s, abi->make(s)};
-        found = &kept[count];
-        atomic_store_explicit(&kept_count, count + 1, memory_order_release);
+    found = find_kept(list, s);
+    struct kept *added = found ? NULL : mem_calloc(1, sizeof *added);
+    if (added) {
+        *added = (struct kept){*s, abi->make(s), atomic_load(&kept[list])};
+        atomic_store_explicit(&kept[list], added, memory_order_release);
+        found = added;
     }
     (void)pthread_mutex_unlock(&kept_lock);
     return found ? found->made : NULL;

@@ -75,6 +75,24 @@ static void small_products_of_bf16_stay_fp32(void **state)
     hold_choices(k, true);
 }
 
+/* More shapes than a run has: each is multiplied in bf16, and none by OpenBLAS. */
+static void any_number_of_shapes_is_multiplied(void **state)
+{
+    enum { LEAST = 16, MOST = 640, C = 1024, OC = 32 };
+    struct muster_error err = {0};
+    (void)state;
+    const struct kernels *k = kernels_cpu_by(KERNELS_BF16, &err), *openblas = kernels_cpu(~0u);
+    if (!k)
+        skip_because("%s", err.text);
+    scope_memory float *in = floats_new((size_t)MOST * C, FILL_UNIT);
+    scope_memory float *weight = floats_new((size_t)OC * C, FILL_UNIT);
+    scope_memory float *one = floats_new((size_t)MOST * OC, FILL_UNIT), *other = floats_copy(one, MOST * OC);
+    for (int N = LEAST; N <= MOST; N++)
+        k->linear_forward(one, in, weight, NULL, N, C, OC, OC, NULL);
+    openblas->linear_forward(other, in, weight, NULL, MOST, C, OC, OC, NULL);
+    assert_memory_not_equal(one, other, sizeof(float) * MOST * OC);
+}
+
 static void convolutions_choose_as_well(void **state)
 {
     enum { PICTURES = 2, PLANE = 8 * 8, CHANNELS = 256, FILTERS = 64, WEIGHTS = CHANNELS * FILTERS * 9 };
@@ -108,6 +126,7 @@ int main(void)
         cmocka_unit_test(the_shape_chooses_the_library),
         cmocka_unit_test(small_products_of_bf16_stay_fp32),
         cmocka_unit_test(convolutions_choose_as_well),
+        cmocka_unit_test(any_number_of_shapes_is_multiplied),
     };
     kernels_test_begin(1);
     return cmocka_run_group_tests(tests, NULL, NULL);
