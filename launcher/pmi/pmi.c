@@ -32,6 +32,7 @@ struct pmi {
     struct buffer own;      /* for the next exchange */
     int exchanges;          /* that are done */
     bool under_way;         /* pmi_due_exchange was asked for the next one */
+    bool reports;           /* a rank of this node is missing: the next exchange says so */
 };
 
 #define PMI_STATE_TEXT(symbol, text) [symbol] = (text),
@@ -363,6 +364,20 @@ int pmi_take(struct pmi *pmi, int local_rank, const char *bytes, size_t length, 
 
 /* --- exchanges --- */
 
+bool pmi_reports_missing(const struct pmi *pmi)
+{
+    return pmi->reports;
+}
+
+int pmi_report_missing(struct pmi *pmi, int local_rank)
+{
+    if (pmi->reports || pmi->under_way || pmi->place.nodes == 1)
+        return 0;
+    pmi->reports = true;
+    buffer_clear(&pmi->own);
+    return buffer_printf(&pmi->own, "@missing %d\n", pmi->place.first + local_rank);
+}
+
 static bool all_are(const struct pmi *pmi, enum pmi_state state)
 {
     for (int i = 0; i < pmi->place.local; i++)
@@ -382,7 +397,7 @@ static bool any_is(const struct pmi *pmi, enum pmi_state state)
 int pmi_due_exchange(struct pmi *pmi, struct buffer **own)
 {
     const bool due = pmi->exchanges ? all_are(pmi, PMI_IN_BARRIER) : any_is(pmi, PMI_GREETS);
-    if (!due || pmi->under_way)
+    if ((!due && !pmi->reports) || pmi->under_way)
         return -1;
     pmi->under_way = true;
     *own = &pmi->own;
@@ -409,7 +424,11 @@ static int take_node(struct pmi *pmi, const char *text, struct muster_error *err
 
 static int take_exchanged(struct pmi *pmi, char *text, struct muster_error *err)
 {
+    static const char missing[] = "@missing ";
     char *equal = strchr(text, '=');
+    if (strncmp(text, missing, strlen(missing)) == 0)
+        return error_set(err, MUSTER_E_PEER, "rank %.10s, for which MPI waits, exited 0 without MPI_Finalize",
+                         text + strlen(missing));
     if (text[0] == '@')
         return take_node(pmi, text, err);
     if (!equal)

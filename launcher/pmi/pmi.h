@@ -79,7 +79,14 @@ enum pmi_state pmi_state_of(const struct pmi *pmi, int local_rank);
 /* The number of the exchange that is due, -1: none. *own is the text of this node for the others: any bytes
  * but NUL, valid until pmi_take_exchange. */
 int pmi_due_exchange(struct pmi *pmi, struct buffer **own);
-/* The texts of all nodes, in any order, this node's too. -1 (MUSTER_E_INVALID): they are not the world's. */
+/* A rank has exited 0 without MPI_Finalize, and none of this node is in MPI: the next exchange is due, and
+ * reports it to the other nodes, whose ranks would wait for ever. Nothing where there is no other node. -1:
+ * no memory. */
+int pmi_report_missing(struct pmi *pmi, int local_rank);
+/* The exchange that is due or under way reports a missing rank. */
+bool pmi_reports_missing(const struct pmi *pmi);
+/* The texts of all nodes, in any order, this node's too. -1: they are not the world's (MUSTER_E_INVALID), or
+ * a node reports a missing rank (MUSTER_E_PEER). */
 int pmi_take_exchange(struct pmi *pmi, const char *all, size_t length, struct muster_error *err);
 
 /* A request of a rank that the log names. */

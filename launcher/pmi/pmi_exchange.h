@@ -12,7 +12,8 @@
 #include "proto/include/muster_error.h"
 #include "rendezvous/tcpstore/tcpstore_client.h"
 
-/* Blocks until all nodes have come, or *ends is set: MUSTER_E_CANCELLED. out gets the texts of all nodes. */
+/* Blocks until all nodes have come, or *ends is set: MUSTER_E_CANCELLED. out gets the texts of all nodes;
+ * NULL: this node has none of its own in MPI, and does not wait. */
 int pmi_exchange(struct tcpstore_client *client, int number, int nodes, const struct buffer *own,
                  struct buffer *out, const atomic_bool *ends, struct muster_error *err);
 

@@ -28,6 +28,7 @@ struct pmi_asking {
     bool has_key;
     unsigned char key[SECRET_STORE_KEY_SIZE];
     int number, nodes;
+    bool reports; /* a missing rank, and waits for no answer */
     struct buffer own, all;
     atomic_bool ends;
     struct muster_error err;
@@ -63,7 +64,8 @@ static void run_asking(void *payload)
                                                     .timeout_ns = connect_patience_ns};
     struct tcpstore_client *client GUARD(guard_tcpstore_client) = tcpstore_client_connect(&options, &a->err);
     if (client)
-        (void)pmi_exchange(client, a->number, a->nodes, &a->own, &a->all, &a->ends, &a->err); /* err tells */
+        (void)pmi_exchange(client, a->number, a->nodes, &a->own, a->reports ? NULL : &a->all, &a->ends,
+                           &a->err); /* err tells */
 }
 
 static void close_sockets(struct agent *agent);
@@ -77,10 +79,32 @@ static void pmi_give_up(struct agent *agent, const char *why)
     close_sockets(agent);
 }
 
+static void tell_aborted(struct agent *agent, int local_rank, int code, const char *why)
+{
+    agent_emit(agent, &(struct agent_event){.kind = AGENT_ABORTED,
+                                            .worker = &agent->round.workers[local_rank],
+                                            .code = code,
+                                            .text = why});
+}
+
+/* MPI's own wait for a rank that is missing would never end, in MPI_Init and in MPI_Finalize alike. */
+static void fail_waiting(struct agent *agent, const char *why)
+{
+    for (int i = 0; i < agent->round.worker_count; i++) {
+        const enum pmi_state state = pmi_state_of(agent->pmi->pmi, i);
+        if ((state != PMI_GREETS && state != PMI_IN_BARRIER) || !agent->round.workers[i].alive)
+            continue;
+        tell_aborted(agent, i, EXIT_CODE_FAILURE, why);
+        return;
+    }
+}
+
 static void take_texts(struct agent *agent, const struct buffer *all)
 {
     struct muster_error err = {0};
-    if (pmi_take_exchange(agent->pmi->pmi, all->data, all->length, &err) < 0)
+    if (pmi_take_exchange(agent->pmi->pmi, all->data, all->length, &err) < 0 && err.code == MUSTER_E_PEER)
+        fail_waiting(agent, err.text);
+    else if (err.code)
         pmi_give_up(agent, err.text);
     else
         step(agent);
@@ -90,9 +114,11 @@ static void exchanged(void *context)
 {
     struct agent *agent = context;
     struct pmi_asking *a = agent->pmi->exchange;
-    if (a->err.code)
+    if (a->reports && a->err.code)
+        log_debug(&agent->log, "PMI: the other nodes got no report of a missing rank: %s", a->err.text);
+    else if (a->err.code)
         pmi_give_up(agent, a->err.text);
-    else
+    else if (!a->reports)
         take_texts(agent, &a->all);
     /* the step above may have found the next exchange due, and begun it: only this one ends here */
     if (agent->pmi->exchange == a)
@@ -113,6 +139,7 @@ static int begin_exchange(struct agent *agent, int number, const struct buffer *
     a->port = world->master_port;
     a->has_key = agent_server_copy_store_key(agent, a->key);
     a->number = number;
+    a->reports = pmi_reports_missing(agent->pmi->pmi);
     log_debug(&agent->log, "PMI: exchange %d of keys between %d nodes", number, world->group_world_size);
     a->nodes = world->group_world_size;
     background_watch_end(&agent->pmi->asking); /* the one before is done */
@@ -171,14 +198,6 @@ static void send_replies(struct agent *agent, int local_rank)
     pmi->writes[local_rank] = writes;
 }
 
-static void tell_aborted(struct agent *agent, int local_rank, int code, const char *why)
-{
-    agent_emit(agent, &(struct agent_event){.kind = AGENT_ABORTED,
-                                            .worker = &agent->round.workers[local_rank],
-                                            .code = code,
-                                            .text = why});
-}
-
 static void tell_notes(struct agent *agent)
 {
     /* a failure may end the round, and the PMI with it */
@@ -214,8 +233,14 @@ static void find_missing(struct agent *agent)
             worker->end_status == 0)
             missing = i;
     }
-    if (missing < 0 || !inside || agent->pmi->missing || agent->group.state != GROUP_RUNNING)
+    if (missing < 0 || agent->pmi->missing ||
+        (agent->group.state != GROUP_RUNNING && agent->group.state != GROUP_DONE))
         return;
+    if (!inside) { /* others of other nodes may be */
+        if (pmi_report_missing(agent->pmi->pmi, missing) < 0)
+            log_error(&agent->log, "PMI: no memory to report a missing rank to the other nodes");
+        return;
+    }
     char why[128];
     (void)snprintf(why, sizeof why, "it exited 0 without MPI_Finalize while %d rank%s of its node %s in MPI",
                    inside, inside == 1 ? "" : "s", inside == 1 ? "is" : "are");
@@ -324,7 +349,7 @@ static void agent_pmi_event(struct agent *agent, const struct agent_event *event
     if (event->kind == AGENT_ROUND_ENDS)
         end_round(agent);
     else if (event->kind == AGENT_WORKER_ENDED && agent->pmi->pmi)
-        find_missing(agent);
+        step(agent);
 }
 
 static void agent_pmi_destroy(struct agent *agent)

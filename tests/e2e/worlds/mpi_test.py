@@ -138,6 +138,8 @@ class MpiTest(Programs):
         self.assertRegex(text, r"verdict: rank 3 .*SIGKILL")
         text = self.nodes(1, 2, self.program, "absent", code=1)
         self.assertRegex(text, r"rank 1 .* exited 0 without MPI_Finalize while 1 rank of its node is in MPI")
+        text = self.nodes(2, 1, self.program, "absent", code=1)
+        self.assertRegex(text, r"verdict: rank 0 .* rank 1, for which MPI waits, exited 0 without MPI_Finalize")
         text = self.nodes(1, 2, self.program, "garbage", code=9)
         self.assertIn("rank 1: PMI: a line has more than 4095 bytes: its connection is closed", text)
 

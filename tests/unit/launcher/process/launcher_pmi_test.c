@@ -203,6 +203,45 @@ static void broken_exchanges(void **state)
     }
 }
 
+/* A node none of whose ranks is in MPI reports it to the others, which wait in MPI_Init and in a barrier. */
+static void missing_ranks_of_a_node(void **state)
+{
+    (void)state;
+    for (int initialised = 0; initialised < 2; initialised++) {
+        struct pmi *nodes[] = {make(0, 2, 0, 1, 3), make(1, 2, 1, 2, 3)};
+        struct buffer *own;
+        scope_buffer all = {0};
+        struct muster_error err = {0};
+        ask(nodes[0], 0, HELLO, "");
+        if (initialised) {
+            ask(nodes[1], 0, HELLO, "");
+            exchange(nodes, 2, 0);
+            ask(nodes[0], 0, "cmd=barrier_in\n", WELCOME);
+        }
+        pmi_leave(nodes[1], 0);
+        pmi_leave(nodes[1], 1);
+        assert_false(pmi_reports_missing(nodes[1]));
+        assert_int_equal(pmi_report_missing(nodes[1], 1), 0);
+        assert_int_equal(pmi_report_missing(nodes[1], 0), 0); /* the first is told */
+        assert_true(pmi_reports_missing(nodes[1]));
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(pmi_due_exchange(nodes[i], &own), initialised);
+            assert_int_equal(buffer_append(&all, own->data, own->length), 0);
+        }
+        assert_int_equal(pmi_take_exchange(nodes[0], all.data, all.length, &err), -1);
+        assert_int_equal(err.code, MUSTER_E_PEER);
+        assert_string_equal(err.text, "rank 2, for which MPI waits, exited 0 without MPI_Finalize");
+        pmi_destroy(nodes[0]);
+        pmi_destroy(nodes[1]);
+    }
+    struct buffer *own;
+    struct pmi *alone = make(0, 1, 0, 1, 1);
+    pmi_leave(alone, 0);
+    assert_int_equal(pmi_report_missing(alone, 0), 0);
+    assert_int_equal(pmi_due_exchange(alone, &own), -1);
+    pmi_destroy(alone);
+}
+
 static void libraries(void **state)
 {
     (void)state;
@@ -259,7 +298,7 @@ int main(void)
         cmocka_unit_test(two_nodes_meet),   cmocka_unit_test(requests_that_are_not_served),
         cmocka_unit_test(limits_of_keys),   cmocka_unit_test(broken_clients),
         cmocka_unit_test(broken_exchanges), cmocka_unit_test(libraries),
-        cmocka_unit_test(mappings),
+        cmocka_unit_test(mappings),         cmocka_unit_test(missing_ranks_of_a_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
