@@ -253,7 +253,7 @@ static void plan_anew(struct cluster *cluster, int i)
 void cluster_thaw(struct cluster *cluster, int i)
 {
     cluster->changed = true;
-    if (cluster->options.votes && cluster->nodes[i].server)
+    if (cluster->options.votes && cluster->nodes[i].server && !cluster->nodes[i].parted)
         cluster_server_returns(cluster, i);
     plan_anew(cluster, i);
     cluster_turn(cluster, i);                        /* it looks at its lease before anything else */

@@ -151,7 +151,8 @@ void cluster_check_lease(struct cluster *cluster, int i)
     int64_t cut_ns = instant_diff_ns(cluster->now, node->cut_at);
     if (cut_ns < lease_ns)
         return; /* an earlier cut's */
-    if (is_frozen(cluster, node))
+    /* In the instant of its thaw its turn may come after this look. */
+    if (node->frozen_until.ns >= cluster->now.ns)
         cluster_at(cluster, instant_add(node->frozen_until, 50 * NS_PER_MS), i, HAPPEN_LEASE_OVER);
     else if (works(cluster, node))
         cluster_break(cluster, INVARIANT_LEASE, "%s works %.3f s after it was cut off", node->name,
