@@ -15,7 +15,7 @@ one thread: threads that spin would count.
 All begin with the weights that muster wrote and get the same batches, and their losses are compared in every round: a
 peer that computes something else ends the benchmark. Variables that choose the code of a library (OPENBLAS_CORETYPE and
 its like) are taken out of the environment of all, unless --keep-environment; and then the code that each uses is printed. A peer that
-is not there is left out."""
+is not there is left out, and a line names the reason. llm.c is no peer here: it has no package or release to install."""
 
 import argparse
 import os
@@ -114,7 +114,9 @@ def peer_commands(options, weights, positions):
             yield f"torch {kind}", [options.torch_python, HERE / "support" / "gpt2_torch.py", *shape, kind, *(["cpu", "bf16"] if options.matmul in NARROW else [])]
         else:
             print(f"torch {kind}: {options.torch_python} has no torch; ./dev bench installs it")
-    if "jax" in wanted and options.matmul not in NARROW:
+    if "jax" in wanted and options.matmul in NARROW:
+        print("jax: left out: it has no autocast, so its bf16 would be another computation")
+    elif "jax" in wanted:
         missing = jax_peer.install(options.jax_python)
         if missing:
             print(f"jax: {missing}")
