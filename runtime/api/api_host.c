@@ -18,7 +18,7 @@ void api_host(const struct muster_trainer *t, int world_size, struct api_host *h
     *host = (struct api_host){.ranks = 1};
     if (api_plan_memory(t) != PLAN_MEMORY_DEVICE)
         return;
-    if (module && module->facts(&facts, NULL) == 0)
+    if (module && module->facts(&facts, NULL) == 0 && facts.count > 0)
         host->ranks = world_size < facts.count ? world_size : facts.count;
     host->bytes = host_memory_available() / host->ranks;
 }
