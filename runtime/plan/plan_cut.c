@@ -62,9 +62,8 @@ static int cut_by_name(const struct model *model, const struct plan_cut *cut, in
         const int layer = find_layer(model, cut->names[i]);
         list_layers(model, layers, sizeof layers);
         if (layer < 0)
-            return error_set(err, MUSTER_E_INVALID, "mesh.cut names %s, and the model's layers are %s%s",
-                             cut->names[i], layers,
-                             strpbrk(cut->names[i], ",[") ? "; give each name by --set mesh.cut=NAME" : "");
+            return error_set(err, MUSTER_E_INVALID, "mesh.cut names %s, and the model's layers are %s",
+                             cut->names[i], layers);
         if (layer == 0)
             return error_set(
                 err, MUSTER_E_INVALID,

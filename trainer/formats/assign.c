@@ -120,6 +120,43 @@ static int refuse_override(const char *key, struct muster_error *err)
                      key);
 }
 
+/* Whether no earlier --set gives this setting. */
+static bool first_override(const struct assign *a, const char *text, const struct knob *knob)
+{
+    for (int i = 0; i < a->override_count && a->overrides[i] != text; i++)
+        if (knob_find(train_config_table(), a->overrides[i], strcspn(a->overrides[i], "="), false, NULL) ==
+            knob)
+            return false;
+    return true;
+}
+
+static int override_items(struct assign *a, const struct knob *knob, const char *value, const char *where)
+{
+    struct tree tree;
+    if (tree_parse(where, value, strlen(value), &tree, a->err) < 0)
+        return -1;
+    int result = 0;
+    for (size_t i = 0; !result && i < tree.documents[0]->count; i++) {
+        char number[SCALAR_SIZE];
+        const char *text = scalar_text(tree.documents[0]->items[i], knob, number, where, a->err);
+        result = text ? set_value(a, knob, text, KNOB_FROM_FLAG, where, "--set") : -1;
+    }
+    tree_free(&tree);
+    return result;
+}
+
+static int override_list(struct assign *a, const struct knob *knob, const char *text, const char *value,
+                         const char *where)
+{
+    const bool empty = !*value || (scalar_is_null(value) && *value != '~'), whole = scalar_is_list(value);
+    if ((empty || whole || first_override(a, text, knob)) && assign_reset(a, knob->name) < 0)
+        return -1;
+    if (empty)
+        return 0;
+    return whole ? override_items(a, knob, value, where)
+                 : set_value(a, knob, value, KNOB_FROM_FLAG, where, "--set");
+}
+
 int assign_override_text(struct assign *a, const char *text)
 {
     const char *equals = strchr(text, '=');
@@ -133,9 +170,11 @@ int assign_override_text(struct assign *a, const char *text)
         return assign_no_memory(a);
     if (!knob)
         return refuse_override(key, a->err);
+    if (knob->type == KNOB_LIST)
+        return override_list(a, knob, text, equals + 1, where);
     const bool text_of_its_own = knob->type == KNOB_TEXT && knob->text == KNOB_WORDS;
     /* null: not set; ~ is a folder here */
-    if (scalar_is_null(equals + 1) && equals[1] != '~' && !text_of_its_own && knob->type != KNOB_LIST)
+    if (scalar_is_null(equals + 1) && equals[1] != '~' && !text_of_its_own)
         return assign_reset(a, knob->name);
     return set_value(a, knob, equals + 1, KNOB_FROM_FLAG, where, "--set");
 }
@@ -178,8 +217,21 @@ int assign_reset(struct assign *a, const char *key)
     const struct knob *knob = knob_of(key);
     mem_free(a->places[index_of(knob)]);
     a->places[index_of(knob)] = NULL;
-    return knob_set(train_config_table(), a->config, a->config->sources, knob, knob->initial,
-                    KNOB_FROM_DEFAULT, key, a->err);
+    return train_config_reset(a->config, knob, a->err);
+}
+
+int assign_list_anew(struct assign *a, const char *key, const char *place)
+{
+    const char *earlier = assign_place(a, key);
+    scope_buffer before = {0};
+    if (*earlier && other_file(earlier, place)) {
+        if (knob_format(knob_of(key), a->config, &before) < 0)
+            return assign_no_memory(a);
+        if (before.data && assign_note(a, "%s: %s is given anew, in place of %s from %s", place, key,
+                                       before.data, earlier) < 0)
+            return -1;
+    }
+    return assign_reset(a, key);
 }
 
 int assign_rule(struct assign *a, const char *key, const char *text, const char *place)

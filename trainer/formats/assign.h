@@ -65,6 +65,8 @@ bool assign_overridden(const struct assign *a, const char *key);
  * number may have any form ("1e9"). */
 int assign_set(struct assign *a, const char *key, const char *text, enum knob_source source,
                const char *where, const char *place);
+/* Empties a list before its texts in this file are set, and notes the list of an earlier file. */
+int assign_list_anew(struct assign *a, const char *key, const char *place);
 /* Adds a weak value. The key is checked now, the value when it is used. */
 int assign_weakly(struct assign *a, enum assign_rank rank, const char *key, const char *text,
                   const char *place);
@@ -83,7 +85,8 @@ int assign_take_weak(struct assign *a);
 /* Keeps a number for the end. */
 int assign_keep(struct assign *a, enum assign_number_kind kind, double value, const char *place);
 
-/* Applies a --set, "key=value". */
+/* Applies a --set, "key=value". The first one of a list replaces the list of the files, a later one adds to
+ * it; "[a, b]" is a whole list, and nothing or null an empty one. */
 int assign_override_text(struct assign *a, const char *text);
 /* Applies the --set of this setting before its turn. */
 int assign_override(struct assign *a, const char *key);

@@ -27,6 +27,12 @@ bool scalar_is_null(const char *text)
     return false;
 }
 
+bool scalar_is_list(const char *text)
+{
+    const size_t length = strlen(text);
+    return length >= 2 && text[0] == '[' && text[length - 1] == ']';
+}
+
 bool scalar_number(const struct tree_node *node, double *out)
 {
     if (!node->text || node->kind == TREE_BOOL || node->kind == TREE_NULL || is_ambiguous(node))

@@ -18,5 +18,7 @@ const char *scalar_text(const struct tree_node *node, const struct knob *knob, c
 bool scalar_number(const struct tree_node *node, double *out);
 /* Whether the value of an option on the command line is null: null, ~, Null, NULL. "" is a value there. */
 bool scalar_is_null(const char *text);
+/* Whether it is a whole list, "[a, b]". */
+bool scalar_is_list(const char *text);
 
 #endif

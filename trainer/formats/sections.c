@@ -139,6 +139,11 @@ static int take_entry(struct key_walk *walk, const char *section, const struct t
         return 0;
     if (!strcmp(knob->name, "training.stages"))
         return stages_read(walk, entry->value);
+    char place[KEY_PLACE];
+    if (knob->type == KNOB_LIST &&
+        assign_list_anew(walk->assign, knob->name,
+                         key_place(walk, entry->value->line, entry->value->column, place)) < 0)
+        return -1;
     if (knob->type != KNOB_LIST || entry->value->kind != TREE_LIST)
         return take_scalar(walk, knob, entry->value);
     for (size_t i = 0; i < entry->value->count; i++)

@@ -16,8 +16,26 @@ bool stage_is_override(const char *text)
     return !strncmp(text, prefix, length) && (text[length] == '.' || text[length] == '[');
 }
 
-/* Writes the map with the value at a path of keys, "data.path"; map NULL: an empty map. */
-static int put_with(const struct tree_node *map, const char *path, const char *value, struct buffer *out)
+/* The value as JSON: null, the list "[a, b]" of a key of lists, or a text. */
+static int write_value(const char *path, const char *value, struct buffer *out, struct muster_error *err)
+{
+    scope_free char *name = mem_printf("%s%s", strchr(path, '.') ? "" : "training.", path);
+    if (!name)
+        return error_set(err, MUSTER_E_NOMEM, "no memory to read a stage");
+    const struct knob *knob = knob_find(train_config_table(), name, strlen(name), false, NULL);
+    struct tree tree = {0};
+    if (!knob || knob->type != KNOB_LIST || !scalar_is_list(value))
+        (void)(scalar_is_null(value) ? buffer_text(out, "null") : buffer_json_string(out, value));
+    else if (tree_parse(name, value, strlen(value), &tree, err) < 0)
+        return -1;
+    else
+        (void)tree_write_json(tree.documents[0], out);
+    tree_free(&tree);
+    return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory to read a stage") : 0;
+}
+
+/* Writes the map with the JSON at a path of keys, "data.path"; map NULL: an empty map. */
+static int put_with(const struct tree_node *map, const char *path, const char *json, struct buffer *out)
 {
     const size_t length = strcspn(path, ".");
     const struct tree_node *inner = NULL;
@@ -37,9 +55,7 @@ static int put_with(const struct tree_node *map, const char *path, const char *v
     }
     (void)buffer_json_string(out, key);
     (void)buffer_text(out, ": ");
-    if (path[length] == '.'
-            ? put_with(inner, path + length + 1, value, out) < 0
-            : (scalar_is_null(value) ? buffer_text(out, "null") : buffer_json_string(out, value)) < 0)
+    if (path[length] == '.' ? put_with(inner, path + length + 1, json, out) < 0 : buffer_text(out, json) < 0)
         return -1;
     return buffer_text(out, "}");
 }
@@ -47,10 +63,11 @@ static int put_with(const struct tree_node *map, const char *path, const char *v
 static int replace(struct assign *a, char **stage, const char *path, const char *value)
 {
     struct tree tree;
-    scope_buffer text = {0};
-    if (tree_parse(prefix, *stage, strlen(*stage), &tree, a->err) < 0)
+    scope_buffer json = {0}, text = {0};
+    if (write_value(path, value, &json, a->err) < 0 ||
+        tree_parse(prefix, *stage, strlen(*stage), &tree, a->err) < 0)
         return -1;
-    const int result = put_with(tree.document_count ? tree.documents[0] : NULL, path, value, &text);
+    const int result = put_with(tree.document_count ? tree.documents[0] : NULL, path, json.data, &text);
     tree_free(&tree);
     char *copy = result < 0 || !text.data ? NULL : mem_strdup(text.data);
     if (!copy)

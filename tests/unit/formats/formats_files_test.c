@@ -588,12 +588,17 @@ static void reads_a_folder(void **state)
     assert_non_null(strstr(err.text, "the folder has no .json, .yaml or .yml file"));
     formats_free(&settings);
     write_file(folder, "a.json", "{\"learning_rate\": 0.5, \"data_path\": \"x\"}");
-    write_file(folder, "b.yaml", "training: {learning_rate: 0.25, min_learning_rate: 0}\n");
+    write_file(folder, "b.yaml",
+               "training: {learning_rate: 0.25, min_learning_rate: 0, frozen: [a.*, b.*]}\n");
+    write_file(folder, "c.yaml", "training: {frozen: [c.*]}\n");
     write_file(folder, "notes.txt", "not of a configuration");
     if (read_files(paths, NULL, NULL, 1, &settings, &err) < 0)
         fail_msg("%s", err.text);
     must_print(&settings, "learning_rate: 0.25");
     if (!strstr(settings.notes.data, "b.yaml:1:27: training.learning_rate is 0.25, in place of 0.5 from"))
+        fail_msg("%s", settings.notes.data);
+    must_print(&settings, "frozen: [\"c.*\"]");
+    if (!strstr(settings.notes.data, "c.yaml:1:20: training.frozen is given anew, in place of a.*,b.* from"))
         fail_msg("%s", settings.notes.data);
     formats_free(&settings);
     write_file(folder, "adapter_model.safetensors", "");
@@ -606,8 +611,8 @@ static void reads_a_folder(void **state)
     assert_non_null(
         strstr(err.text, " is a folder of a model, not of configurations: name it by model.path"));
     formats_free(&settings);
-    static const char *const names[] = {"a.json", "b.yaml", "notes.txt", "adapter_model.safetensors",
-                                        "model.safetensors"};
+    static const char *const names[] = {
+        "a.json", "b.yaml", "c.yaml", "notes.txt", "adapter_model.safetensors", "model.safetensors"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[256];
         (void)snprintf(path, sizeof path, "%s/%s", folder, names[i]);

@@ -156,6 +156,17 @@ static const struct {
     {{"data.path=~you"}, NULL, "--set data.path: '~you' begins with ~you"},
     {{"data.path=x", "data.text_key=null"}, "text_key: \"null\"", NULL},
     {{"data.sources=0.7 ~/x", "data.sources=~/y"}, "sources: [\"0.7 /h/me/x\", \"/h/me/y\"]", NULL},
+    {{"data.path=x", "training.frozen=c"}, "frozen: [\"c\"]", NULL},
+    {{"data.path=x", "training.frozen=c", "training.frozen=d"}, "frozen: [\"c\", \"d\"]", NULL},
+    {{"data.path=x", "training.frozen=[c, 'd,e', 7]"}, "frozen: [\"c\", \"d,e\", \"7\"]", NULL},
+    {{"data.path=x", "training.frozen=[c]", "training.frozen=d"}, "frozen: [\"c\", \"d\"]", NULL},
+    {{"data.path=x", "training.frozen=[]"}, "# frozen: []", NULL},
+    {{"data.path=x", "training.frozen="}, "# frozen: []", NULL},
+    {{"data.path=x", "training.frozen=null"}, "# frozen: []", NULL},
+    {{"data.path=x", "training.frozen=[[c]]"},
+     NULL,
+     "--set training.frozen: a list found where a single value"},
+    {{"data.path=x", "training.frozen=[*.c]"}, NULL, "--set training.frozen:1:"},
     {{"data.path=x", "lora.path=~/a", "training.output="}, "path: \"/h/me/a\"", NULL},
 };
 
@@ -164,7 +175,7 @@ static void reads_overrides(void **state)
     (void)state;
     assert_int_equal(setenv("HOME", "/h/me", 1), 0);
     for (size_t i = 0; i < sizeof overrides / sizeof *overrides; i++)
-        check_row("training: {output: o, steps: 9}\n", overrides[i].sets, overrides[i].line,
+        check_row("training: {output: o, steps: 9, frozen: [a, b]}\n", overrides[i].sets, overrides[i].line,
                   overrides[i].error);
 }
 

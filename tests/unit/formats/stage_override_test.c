@@ -25,7 +25,8 @@ static void keys_of_one_stage(void **state)
                                  "training.stages.1.steps=7",
                                  "training.stages.1.epochs=0",
                                  "training.stages.0.name=first",
-                                 "training.stages.0.learning_rate=1e-3"};
+                                 "training.stages.0.learning_rate=1e-3",
+                                 "training.stages.1.frozen=[a.*, 'b,c']"};
     enum { SETS = sizeof sets / sizeof *sets };
     struct formats_settings settings;
     struct muster_error err = {0};
@@ -46,6 +47,9 @@ static void keys_of_one_stage(void **state)
     assert_string_equal(two.path, "c");
     assert_string_equal(two.text_key, "t");
     assert_int_equal(two.steps, 7);
+    assert_string_equal(two.frozen[0], "a.*");
+    assert_string_equal(two.frozen[1], "b,c");
+    assert_null(two.frozen[2]);
     train_config_free(&one);
     train_config_free(&two);
     formats_free(&settings);
@@ -71,6 +75,7 @@ static void what_is_wrong_is_named(void **state)
         {"training.stages.1.steps=many", "--set training.stages.1.steps: training.stages[1]: training.steps"},
         {"training.stages.0.output=x", "is a setting of the whole training"},
         {"training.stages.1.data.label_key=l", "training.stages[1]: data.label_key has no effect"},
+        {"training.stages.0.frozen=[*]", "training.frozen:1:"},
         {"training.stages.0.name=", "the name of a stage is a text"},
     };
     (void)state;

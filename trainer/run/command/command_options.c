@@ -237,8 +237,9 @@ static int take_keep(struct command *command, char *pattern)
 #define SWITCH(field) .flag = offsetof(struct command, field)
 
 const struct command_option command_options[] = {
-    {"--set", "KEY=VALUE", "Sets a key of the configuration. It may be repeated.", command_add_override,
-     .any_word = true, .pages = EACH},
+    {"--set", "KEY=VALUE",
+     "Sets a key of the configuration. It may be repeated. A list is written [a, b], or its key is repeated.",
+     command_add_override, .any_word = true, .pages = EACH},
     {"--output=json", NULL,
      "Prints the result as one JSON object on standard output. All other lines go to standard error.",
      SWITCH(json), .pages = EACH},
