@@ -7,7 +7,8 @@
  * the factors or f32), the epilogues of bias, gelu and bias gradient. Not supported: batches, other orders,
  * scales, integers.
  *
- * Reports "product_multiprocessors_high_water" (fake_cudart.h): the most that a product was planned for.
+ * Reports (fake_cudart.h) "product_multiprocessors_high_water", the most that a product was planned for, and
+ * "odd_products".
  *
  * FAKE_CUBLASLT_COMPUTE=fp32|tf32: a product of f32 that asks for the other compute type is refused.
  *
@@ -96,5 +97,9 @@ struct lt_work {
     size_t workspace_bytes;
 };
 void lt_work_run(void *work); /* on the stream's thread */
+
+/* How many products since the last call have an m, n, k or leading dimension that is no multiple of 8, or a
+ * matrix that does not begin at 16 bytes; the first one's m, n, k and leading dimensions of A, B and D. */
+int fake_cublaslt_odd(int64_t sizes[6]);
 
 #endif

@@ -95,8 +95,30 @@ static double scalar_of(const void *value, int32_t type)
     return type == CUDA_R_64F ? *(const double *)value : *(const float *)value;
 }
 
-/* Products with a size that is no multiple of 8, for which the library's fast kernels are not made. */
-static _Atomic(int) odd;
+static _Atomic(int) odd, told;
+static int64_t first_odd[6]; /* after those that were told */
+
+/* The library's fast kernels are not made for products with a size or a leading dimension that is no multiple
+ * of 8, nor for matrices that do not begin at 16 bytes. */
+static void count_odd(const struct lt_work *work)
+{
+    const struct lt_product *p = &work->product;
+    const int64_t sizes[] = {(int64_t)p->m, (int64_t)p->n, (int64_t)p->k,
+                             p->a.leading,  p->b.leading,  p->d.leading};
+    bool is_odd = ((uintptr_t)work->a | (uintptr_t)work->b | (uintptr_t)work->d) % 16 != 0;
+    for (int i = 0; i < 6; i++)
+        is_odd |= sizes[i] % 8 != 0;
+    if (is_odd && odd++ == told)
+        memcpy(first_odd, sizes, sizeof first_odd);
+}
+
+int fake_cublaslt_odd(int64_t sizes[6])
+{
+    const int before = told;
+    told = odd;
+    memcpy(sizes, first_odd, sizeof first_odd);
+    return told - before;
+}
 
 static _Atomic(int) multiprocessors; /* the most that a product so far was planned for */
 
@@ -144,7 +166,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
     work.workspace_bytes = ((const struct lt_algorithm *)algorithm)->workspace;
-    odd += work.product.m % 8 || work.product.n % 8 || work.product.k % 8;
+    count_odd(&work);
     const int planned = work.product.descriptor.multiprocessors ? work.product.descriptor.multiprocessors
                                                                 : FAKE_MULTIPROCESSORS;
     multiprocessors = planned > multiprocessors ? planned : multiprocessors;

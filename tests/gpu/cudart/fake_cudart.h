@@ -17,7 +17,7 @@
  *   FAKE_CUDA_REPORT=FILE       at exit: lines "device_high_water bytes", "pinned_high_water bytes", and
  *                               "leaked_allocations", "leaked_streams", "leaked_events", "leaked_graphs" with their number, and those
  *                               of the other fakes that the process has loaded, "leaked_communicators" and
- *                               "leaked_products", and "odd_products" that ran (%r in either name is this process's RANK)
+ *                               "leaked_products", and "odd_products" that were enqueued (%r in either name is this process's RANK)
  *   FAKE_CUDA_SCHEDULE=early|late|shuffled  work runs at once; only when something waits for it; each piece the one
  *                               or the other, by FAKE_CUDA_SEED (read at every push)
  *   FAKE_CUDA_DEVICES=N, FAKE_CUDA_MEMORY=BYTES of each (8 GiB), FAKE_CUDA_DRIVER=VERSION (13000; 0: there is none)
