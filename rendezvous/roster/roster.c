@@ -236,14 +236,21 @@ static int on_leave_forming(struct roster_work *w)
     return 0;
 }
 
+/* If the hosting agent leaves, so does the server. */
+static bool leaves_no_world(const struct roster_member *member)
+{
+    return roster_waits(member) && !member->local;
+}
+
 static int on_leave_running(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     struct roster_member *member = sender(w);
     char who[MUSTER_ERROR_TEXT - 100];
-    if (member->state == MEMBER_DONE &&
-        !member->local) { /* if the hosting agent leaves, so does the server */
+    if (member->state == MEMBER_DONE && !member->local) {
         roster_vacate(roster, member, MEMBER_DONE_GONE);
+    } else if (leaves_no_world(member)) {
+        roster_vacate(roster, member, MEMBER_EMPTY);
     } else if (roster->elastic) {
         roster_elastic_on_leave(w, member, leave_code(w));
     } else {
@@ -262,6 +269,8 @@ static int on_leave_stopping(struct roster_work *w)
     char who[MUSTER_ERROR_TEXT - 100];
     if (roster->elastic) {
         roster_elastic_on_leave(w, sender(w), leave_code(w));
+    } else if (leaves_no_world(sender(w))) { /* its rank is free for another */
+        roster_vacate(roster, sender(w), MEMBER_EMPTY);
     } else if (roster->planned && sender(w)->local) { /* the others keep the time that they were given */
         roster_describe_member(roster, sender(w), who, sizeof who);
         roster_vacate(roster, sender(w), MEMBER_EMPTY);
@@ -285,6 +294,8 @@ static int on_drain_static(struct roster_work *w)
     char who[MUSTER_ERROR_TEXT - 100];
     bool runs = roster->state == JOB_STARTING || roster->state == JOB_RUNNING;
     if (!(runs && roster_has_workers(member)) && roster->state != JOB_STOPPING)
+        return 0;
+    if (leaves_no_world(member))
         return 0;
     if (!roster->leave_code)
         roster->leave_code = leave_code(w);

@@ -29,7 +29,10 @@
  * route to an agent, numbered by the transport and never reused; the agent is known by its incarnation. A
  * message on a session that holds no slot is answered AGAIN ("register again"). JOIN is
  * idempotent for an incarnation: it moves the slot to the new session and repeats all that the agent may
- * have missed.
+ * have missed. A refused agent ends when it learns of it: a later JOIN of its incarnation is refused as well.
+ *
+ * The LEAVE of a member of a static world ends the job. An agent that only waits for the next world, or that
+ * was given up and came back, leaves its slot free for another.
  *
  * Jobs that were given no id (--rdzv-id, "none") and meet at one port look alike. They are distinguished
  * by the command of their workers: an agent under a name that is in already, for another command, is of

@@ -328,6 +328,7 @@ void roster_elastic_evict_stuck(struct roster_work *w)
         if (member->state != MEMBER_STOPPING)
             continue;
         roster_act(w, ROSTER_REFUSE, member->session, i, roster->refusal);
+        roster_join_bar_agent(roster, member->incarnation);
         (void)roster_lose(w, member, NULL);
     }
 }

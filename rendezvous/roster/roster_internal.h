@@ -10,6 +10,10 @@
  * successor. */
 enum { ROSTER_SUPERSEDED_KEPT = 8 };
 
+/* A refused agent ends when it learns of it. A later JOIN of it that is under way must not make it a member.
+ */
+enum { ROSTER_REFUSED_KEPT = 8 };
+
 /* At all times: if state is EMPTY or DONE_GONE the slot has no agent, and session and local are unset;
  * incarnation, name, sizes and ranks stay as the last agent left them, since a DONE_GONE node still counts
  * in its world and an agent may come back. session is also 0 while the agent's connection is down. */
@@ -126,6 +130,8 @@ struct roster {
         struct agent_incarnation agent;
         char text[MUSTER_ERROR_TEXT];
     } eviction;
+    struct agent_incarnation refused[ROSTER_REFUSED_KEPT]; /* a ring */
+    unsigned refused_total;
     /* agents refused since the last world was formed */
     unsigned refused_count;
     char refused_name[MEMBERSHIP_NAME_LIMIT], refused_why[MUSTER_ERROR_TEXT]; /* the last of them */
@@ -286,6 +292,8 @@ bool roster_join_fits(const struct roster *roster, const struct roster_join *joi
                       size_t size);
 /* The slot that the join claims, or -1 and the refusal's text. */
 int roster_join_slot(const struct roster *roster, const struct roster_join *join, char *refusal, size_t size);
+/* The agent is refused for good. */
+void roster_join_bar_agent(struct roster *roster, struct agent_incarnation incarnation);
 /* Records that a join was refused, with roster->refusal; that an agent of this name has a slot now. */
 void roster_join_note_refused(struct roster *roster, const struct roster_join *join);
 void roster_join_note_joined(struct roster *roster, const char *name);
@@ -306,6 +314,12 @@ static inline int roster_slot_of(const struct roster *roster, const struct roste
 static inline bool roster_has_workers(const struct roster_member *member)
 {
     return member->state == MEMBER_ASSIGNED || member->state == MEMBER_RUNNING;
+}
+
+/* Whether the agent is in no world that starts, runs or stops: it has joined since, or was given up. */
+static inline bool roster_waits(const struct roster_member *member)
+{
+    return member->state == MEMBER_JOINED || member->state == MEMBER_ORPHANED;
 }
 
 #endif

@@ -185,6 +185,22 @@ static bool was_superseded(const struct roster_member *member, struct agent_inca
     return false;
 }
 
+static bool was_refused(const struct roster *roster, struct agent_incarnation incarnation)
+{
+    const unsigned kept =
+        roster->refused_total < ROSTER_REFUSED_KEPT ? roster->refused_total : (unsigned)ROSTER_REFUSED_KEPT;
+    for (unsigned i = 0; i < kept; i++)
+        if (agent_incarnation_equal(roster->refused[i], incarnation))
+            return true;
+    return false;
+}
+
+void roster_join_bar_agent(struct roster *roster, struct agent_incarnation incarnation)
+{
+    if (!was_refused(roster, incarnation))
+        roster->refused[roster->refused_total++ % ROSTER_REFUSED_KEPT] = incarnation;
+}
+
 /* The slot of an agent without a requested rank: its present slot, else a slot that its name had, else the
  * lowest free slot. */
 static int any_slot(const struct roster *roster, const struct roster_join *join)
@@ -218,7 +234,8 @@ static int any_elastic_slot(const struct roster *roster, const struct roster_joi
     return -1;
 }
 
-int roster_join_slot(const struct roster *roster, const struct roster_join *join, char *refusal, size_t size)
+static int claimed_slot(const struct roster *roster, const struct roster_join *join, char *refusal,
+                        size_t size)
 {
     if (roster->elastic)
         return any_elastic_slot(roster, join, refusal, size);
@@ -248,11 +265,22 @@ int roster_join_slot(const struct roster *roster, const struct roster_join *join
     return join->node_rank;
 }
 
+int roster_join_slot(const struct roster *roster, const struct roster_join *join, char *refusal, size_t size)
+{
+    const int slot = claimed_slot(roster, join, refusal, size);
+    if (slot < 0 || !was_refused(roster, join->incarnation))
+        return slot;
+    refuse(refusal, size, "agent \"%.128s\" was refused before, and ends: only another start of it may join",
+           join->agent_name);
+    return -1;
+}
+
 void roster_join_note_refused(struct roster *roster, const struct roster_join *join)
 {
     const char *name = text_fits(join->agent_name, MEMBERSHIP_NAME_LIMIT) && is_one_line(join->agent_name)
                            ? join->agent_name
                            : "?";
+    roster_join_bar_agent(roster, join->incarnation);
     roster->refused_count++;
     (void)snprintf(roster->refused_name, sizeof roster->refused_name, "%s", name);
     memcpy(roster->refused_why, roster->refusal, sizeof roster->refused_why);

@@ -51,7 +51,8 @@ void cluster_note_word(struct cluster *cluster, const struct roster_event *event
     bool has_some = member == MEMBER_ASSIGNED || member == MEMBER_RUNNING;
     bool runs = (state == JOB_STARTING || state == JOB_RUNNING) &&
                 (has_some || (i == cluster->endpoint && event->kind == ROSTER_LEAVE));
-    bool sits = served && member != MEMBER_EMPTY && member != MEMBER_DONE_GONE;
+    bool waits = (member == MEMBER_JOINED || member == MEMBER_ORPHANED) && i != cluster->endpoint;
+    bool sits = served && member != MEMBER_EMPTY && member != MEMBER_DONE_GONE && !waits;
     if (!sits || (!runs && state != JOB_STOPPING))
         return;
     cluster->may_fail = true;

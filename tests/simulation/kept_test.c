@@ -10,20 +10,6 @@
 
 static const char *directory;
 
-static void read_kept(const char *name, struct schedule *schedule)
-{
-    char path[512], text[16384];
-    struct muster_error err;
-    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    size_t length = fread(text, 1, sizeof text - 1, file);
-    (void)fclose(file);
-    text[length] = '\0';
-    if (schedule_read(text, schedule, &err) < 0)
-        fail_msg("%s: %s", name, err.text);
-}
-
 static void what_was_found_does_not_come_back(void **state)
 {
     int count = 0;
@@ -33,9 +19,13 @@ static void what_was_found_does_not_come_back(void **state)
     for (const struct dirent *entry; (entry = readdir(kept));) {
         struct schedule schedule;
         struct outcome outcome;
+        struct muster_error err;
+        char path[512];
         if (!strstr(entry->d_name, ".txt"))
             continue;
-        read_kept(entry->d_name, &schedule);
+        (void)snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
+        if (schedule_load(path, &schedule, &err) < 0)
+            fail_msg("%s", err.text);
         schedule_run(&schedule, &outcome, NULL);
         if (outcome.broken)
             fail_msg("%s: %s", entry->d_name, outcome.text);

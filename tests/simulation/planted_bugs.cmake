@@ -239,3 +239,9 @@ place(rendezvous/roster/roster_return.c [=[    if (left)
         return; /* it was stopped on purpose */]=]
   [=[    if (left && !PLANTED(COSTLY_HANDOVER))
         return;]=])
+
+bug(REFUSED_ENDS "a refused agent becomes a member by a JOIN that crosses the refusal, and ends the job when it leaves")
+place(rendezvous/roster/roster.c [=[} else if (leaves_no_world(sender(w))) {]=]
+  [=[} else if (leaves_no_world(sender(w)) && !PLANTED(REFUSED_ENDS)) {]=])
+place(rendezvous/roster/roster_join.c [=[if (slot < 0 || !was_refused(roster, join->incarnation))]=]
+  [=[if (slot < 0 || !was_refused(roster, join->incarnation) || PLANTED(REFUSED_ENDS))]=])

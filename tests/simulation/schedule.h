@@ -45,6 +45,8 @@ void schedule_run(const struct schedule *schedule, struct outcome *outcome, stru
  * cluster_options. */
 void schedule_write(const struct schedule *schedule, struct buffer *out);
 int schedule_read(const char *text, struct schedule *out, struct muster_error *err);
+/* The same of a file. */
+int schedule_load(const char *path, struct schedule *out, struct muster_error *err);
 
 /* Leaves out and simplifies as much as it can while the same invariant breaks. Returns how often it was run.
  */

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "proto/base/error.h"
+#include "proto/base/guard.h"
+#include "proto/base/io.h"
 #include "tests/simulation/schedule.h"
 
 static const struct {
@@ -234,4 +236,13 @@ int schedule_read(const char *text, struct schedule *out, struct muster_error *e
         (out->options.elastic && (out->options.min_nodes < 1 || out->options.min_nodes > most)))
         return error_set(err, MUSTER_E_INVALID, "a schedule needs 1 to %d nodes", CLUSTER_NODE_LIMIT);
     return 0;
+}
+
+int schedule_load(const char *path, struct schedule *out, struct muster_error *err)
+{
+    enum { LIMIT = 1 << 20 };
+    scope_buffer text = {0};
+    if (io_read_file(path, LIMIT, &text, err))
+        return -1;
+    return schedule_read(text.data ? text.data : "", out, err) < 0 ? error_wrap(err, "%s", path) : 0;
 }

@@ -114,27 +114,6 @@ static int run_many(const struct request *request)
     return r.seeds >= 1000 && lopsided;
 }
 
-static int read_file(const char *path, struct schedule *schedule)
-{
-    struct muster_error err = {0};
-    scope_buffer text = {0};
-    FILE *file = fopen(path, "r");
-    char chunk[4096];
-    size_t got;
-    if (!file) {
-        perror(path);
-        return -1;
-    }
-    while ((got = fread(chunk, 1, sizeof chunk, file)) > 0)
-        buffer_append(&text, chunk, got);
-    (void)fclose(file);
-    if (schedule_read(text.data ? text.data : "", schedule, &err) < 0) {
-        (void)fprintf(stderr, "%s: %s\n", path, err.text);
-        return -1;
-    }
-    return 0;
-}
-
 static bool plant(const char *name)
 {
 #ifdef MUSTER_PLANTED_BUGS
@@ -203,6 +182,7 @@ int main(int argc, char **argv)
     };
     struct request request = {.seed = 1, .jobs = 1};
     struct schedule schedule;
+    struct muster_error err = {0};
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) >= 0;)
         if (!read_option(&request, option)) {
             (void)fputs(usage, stderr);
@@ -218,7 +198,9 @@ int main(int argc, char **argv)
         return run_many(&request);
     if (!request.file)
         schedule_random(request.seed, &schedule);
-    else if (read_file(request.file, &schedule) < 0)
+    else if (schedule_load(request.file, &schedule, &err) < 0) {
+        (void)fprintf(stderr, "%s\n", err.text);
         return 2;
+    }
     return run_one(&request, &schedule);
 }

@@ -97,6 +97,7 @@ static void a_rejected_agent_is_reported_until_it_joins(void **state)
     roster_describe_progress(f->roster, text, sizeof text);
     assert_string_equal(text, "1 of 3 nodes, missing ranks 1-2; agent \"pod\" was refused");
     other.min_nodes = other.max_nodes = 3;
+    other.incarnation.low = 78; /* another start */
     join(f, 6, &other);
     roster_describe_progress(f->roster, text, sizeof text);
     assert_string_equal(text, "2 of 3 nodes, missing rank 2");

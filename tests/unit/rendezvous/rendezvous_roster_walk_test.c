@@ -165,6 +165,8 @@ static void follow(struct jobs *j, const struct roster_action *action, const str
         agent->stopping = true;
     } else if (action->kind == ROSTER_REFUSE) {
         agent->session = 0;
+        if (!walk_one_in(&j->walk, 4))
+            agent->incarnation.low = 0; /* it ends, and is started again */
     }
 }
 
