@@ -2,9 +2,12 @@
  * --numa-binding, which reads the machine; see config_internal.h. */
 #include "launcher/config/config_internal.h"
 
+#include <limits.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "launcher/output/log_filter.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
@@ -93,6 +96,40 @@ static int check_virtual(const struct run_config *config, const char *visible, s
     return 0;
 }
 
+/* The largest local rank that a list (0,2) or a map (0:1,2:3) names, or -1. */
+static int last_rank_of(const char *text)
+{
+    long last = -1;
+    for (const char *at = text; at && *at; at = strchr(at, ','), at = at ? at + 1 : NULL) {
+        const long rank = strtol(at, NULL, 10); /* the syntax was checked; overflow gives LONG_MAX */
+        last = rank > last ? rank : last;
+    }
+    return last > INT_MAX ? INT_MAX : (int)last;
+}
+
+/* Ranks that no worker of this node has: their settings change nothing, and a filter may hide everybody. */
+static int warn_of_missing_ranks(struct run_config *config, struct muster_error *err)
+{
+    const struct {
+        const char *name, *text;
+    } rows[] = {{"redirects", strchr(config->redirects, ':') ? config->redirects : NULL},
+                {"tee", strchr(config->tee, ':') ? config->tee : NULL},
+                {"local-ranks-filter", config->local_ranks_filter}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const int last = last_rank_of(rows[i].text), workers = config->nproc_per_node;
+        if (last >= workers &&
+            config_warn(config, err, "%s: '%s' names local rank %d, and this node's last one is %d",
+                        CONFIG_SETTING(config, rows[i].name), rows[i].text, last, workers - 1) < 0)
+            return -1;
+    }
+    bool shown = false;
+    for (int i = 0; i < config->nproc_per_node; i++)
+        shown |= log_filter_shows(config->local_ranks_filter, i) > 0;
+    return shown ? 0
+                 : config_warn(config, err, "%s: '%s' shows the output of no worker",
+                               CONFIG_SETTING(config, "local-ranks-filter"), config->local_ranks_filter);
+}
+
 /* Settings of torchrun's agent without use here are accepted, with one note. */
 static int note_what_changes_nothing(struct run_config *config, struct muster_error *err)
 {
@@ -164,7 +201,7 @@ int config_resolve_workers(struct run_config *config, const struct config_enviro
             strcmp(config->nproc, "cpu") && machine->gpus > 0 ? machine->gpus : machine->cores;
     const char *visible = environment->get(environment->context, "CUDA_VISIBLE_DEVICES");
     return check_virtual(config, visible, err) < 0 || warn_of_gpus(config, machine, err) < 0 ||
-                   note_what_changes_nothing(config, err) < 0
+                   warn_of_missing_ranks(config, err) < 0 || note_what_changes_nothing(config, err) < 0
                ? -1
                : 0;
 }

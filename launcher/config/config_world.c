@@ -67,7 +67,8 @@ static int resolve_nodes(struct run_config *config, struct muster_error *err)
     bool range = text[first] == ':';
     if (!parse_count(text, first, &config->min_nodes) ||
         (range && !parse_count(text + first + 1, strlen(text + first + 1), &config->max_nodes)))
-        return error_set(err, MUSTER_E_INVALID, "%s: '%s' is not a number of nodes of 1 to %d", where, text,
+        return error_set(err, MUSTER_E_INVALID,
+                         "%s: '%s' is not a number of nodes of 1 to %d, or MIN:MAX of them", where, text,
                          CONFIG_NODES_LIMIT);
     if (!range)
         config->max_nodes = config->min_nodes;

@@ -2,6 +2,7 @@
 #include "launcher/config/config.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "proto/base/error.h"
@@ -122,16 +123,31 @@ static int read_value(const struct conf_key *key, const char *text, const char *
     }
 }
 
-/* Adds name to the list unless it is in it. */
-static void put_aside(struct buffer *aside, struct piece name)
+/* The key that an unknown one may have been meant for, or NULL. */
+static const char *nearest_key(struct piece name)
+{
+    const char *names[sizeof keys / sizeof *keys];
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        names[i] = keys[i].name;
+    char text[32]; /* a longer one is near to none */
+    if (name.length >= sizeof text)
+        return NULL;
+    (void)snprintf(text, sizeof text, "%.*s", (int)name.length, name.text);
+    return text_nearest(text, names, sizeof names / sizeof *names);
+}
+
+/* Adds name to the list unless it is in it; hint: NULL, or a key that it is near to. */
+static void put_aside(struct buffer *aside, struct piece name, const char *hint)
 {
     for (const char *at = aside->length ? aside->data : NULL; at;) {
-        size_t length = strcspn(at, ",");
+        size_t length = strcspn(at, ", ");
         if (length == name.length && !memcmp(at, name.text, length))
             return;
-        at = at[length] ? at + length + 2 : NULL;
+        at = strchr(at, ',');
+        at = at ? at + 2 : NULL;
     }
-    buffer_printf(aside, "%s%.*s", aside->length ? ", " : "", (int)name.length, name.text);
+    buffer_printf(aside, "%s%.*s%s%s%s", aside->length ? ", " : "", (int)name.length, name.text,
+                  hint ? " (did you mean " : "", hint ? hint : "", hint ? "?)" : "");
 }
 
 static int read_entry(struct piece entry, const char *where, struct rdzv_conf *conf, struct buffer *aside,
@@ -151,7 +167,7 @@ static int read_entry(struct piece entry, const char *where, struct rdzv_conf *c
                          where, (int)name.length, name.text);
     const struct conf_key *key = find_key(name);
     if (!key || (key->offset == NOWHERE && key->kind != STORE_TYPE))
-        put_aside(aside, name);
+        put_aside(aside, name, key ? NULL : nearest_key(name));
     if (!key)
         return 0;
     scope_free char *text = mem_strndup(value.text, value.length);

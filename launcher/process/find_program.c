@@ -26,6 +26,12 @@ static bool is_regular(const char *path)
     return stat(path, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
 /* The first bytes of a file; 0 if it cannot be read (a program may be executable but not readable). */
 static size_t first_bytes_of(const char *path, char bytes[FIRST_BYTES])
 {
@@ -124,6 +130,8 @@ char *find_program(const char *name, const char *path, struct muster_error *err)
     }
     if (denied)
         (void)error_set(err, MUSTER_E_IO, "'%s' is in PATH but is not executable", name);
+    else if (is_folder(name))
+        (void)error_set(err, MUSTER_E_INVALID, "'%s' is a folder, not a program", name);
     else if (access(name, F_OK) == 0)
         (void)error_set(err, MUSTER_E_NOT_FOUND,
                         "'%s' was not found in PATH; for the one in this folder write ./%s", name, name);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -206,6 +207,20 @@ static int keep_file(struct walk *walk, const char *path, enum walk_kind kind, c
     return 0;
 }
 
+/* Whether a file belongs to the token shard NAME.bin next to it, which reads it. */
+static bool is_of_a_shard(const char *path)
+{
+    static const char *const ends[] = {".idx", ".mask"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        if (!ends_with(path, ends[i]))
+            continue;
+        scope_free char *shard = mem_printf("%.*s.bin", (int)(strlen(path) - strlen(ends[i])), path);
+        if (shard && access(shard, F_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* named: the user named this file; false: it was found in a folder. */
 static int add_file(struct walk *walk, const char *path, const struct stat *status, bool named,
                     struct muster_error *err)
@@ -225,6 +240,8 @@ static int add_file(struct walk *walk, const char *path, const struct stat *stat
     if (columns)
         return keep_file(walk, path, content->kind == CONTENT_PARQUET ? WALK_PARQUET : WALK_ARROW, status,
                          &looked, err);
+    if (content->kind == CONTENT_OTHER && !named && is_of_a_shard(path))
+        return 0;
     if (content->kind == CONTENT_OTHER)
         what = content->what;
     else if (content->kind == CONTENT_SHARD)

@@ -197,6 +197,7 @@ static void what_is_left_out_is_told(void **state)
     put("nano/val.bin", "\x01\x00\x02\x00\x03\x00", 6);
     put_text("nano/dataset_info.json", "{\n \"splits\": 1\n}");
     put_text("nano/none.txt", "");
+    put("nano/val.idx", "\x01\x00\x02\x00", 4); /* of the file of the same name: not in the list */
     assert_int_equal(read_all_of(inside, "text", found, sizeof found, &notes, &err), 0);
     assert_string_equal(found, "to be|");
     static const char *const told[] = {
@@ -207,6 +208,7 @@ static void what_is_left_out_is_told(void **state)
     for (size_t i = 0; i < sizeof told / sizeof *told; i++)
         if (!memmem(notes.data, notes.length, told[i], strlen(told[i])))
             fail_msg("'%.*s' does not have '%s'", (int)notes.length, notes.data, told[i]);
+    assert_null(memmem(notes.data, notes.length, "val.idx", 7));
     /* a folder of programs alone is trained on, and a named file is taken */
     assert_int_equal(read_all_of(path_of("nano/prepare.py"), "text", found, sizeof found, NULL, &err), 0);
     assert_string_equal(found, "import numpy\n|");

@@ -283,6 +283,7 @@ static void programs_are_found_before_anything_starts(void **state)
         {"sh", false, 0, NULL},
         {"/bin/sh", true, 0, NULL},
         {"muster-no-such-program", false, 127, "'muster-no-such-program' was not found in PATH"},
+        {"..", false, 126, "'..' is a folder, not a program"},
         {"/nonexistent/program", false, 127, "'/nonexistent/program' does not exist"},
         {"/etc/passwd/program", false, 127, "'/etc/passwd/program' does not exist"},
         {"/etc/passwd", true, 126,

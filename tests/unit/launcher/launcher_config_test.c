@@ -118,6 +118,31 @@ static void gpus_count_where_there_are_some(void **state)
     }
 }
 
+static void ranks_that_no_worker_has_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *warned, *not_warned;
+    } rows[] = {
+        {"--nproc=2 --redirects=0:1,2:3 x.py",
+         "--redirects: '0:1,2:3' names local rank 2, and this node's last one is 1", "no worker"},
+        {"--nproc=2 --tee=7:1,0:2 x.py", "--tee: '7:1,0:2' names local rank 7", "no worker"},
+        {"--nproc=2 --local-ranks-filter=0,2 x.py", "--local-ranks-filter: '0,2' names local rank 2",
+         "no worker"},
+        {"--nproc=2 --local-ranks-filter=2 x.py", "--local-ranks-filter: '2' shows the output of no worker",
+         NULL},
+        {"--nproc=2 --redirects=3 --tee=3 --local-ranks-filter=0,1 x.py", NULL, "local rank"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct parsed *p = parse(rows[i].line, "");
+        assert_parsed(p);
+        const char *warned = p->config.warnings ? p->config.warnings : "";
+        assert_true(!rows[i].warned || strstr(warned, rows[i].warned));
+        assert_true(!rows[i].not_warned || !strstr(warned, rows[i].not_warned));
+        config_free(&p->config);
+    }
+}
+
 static void a_pytorchjob_needs_no_flags(void **state)
 {
     (void)state;
@@ -316,9 +341,11 @@ static void bad_usage_is_one_clear_line(void **state)
         {"x.py", "PET_STANDALONE=maybe", "PET_STANDALONE: 'maybe' is not true or false"},
         {"-m --no-python x", "", "--module and --no-python exclude each other"},
         {"x", "PET_MODULE=1 PET_NO_PYTHON=1", "PET_MODULE and PET_NO_PYTHON exclude each other"},
-        {"--nnodes=1:2:3 x.py", "", "--nnodes: '1:2:3' is not a number of nodes of 1 to 16384"},
-        {"--nnodes=16385 x.py", "", "--nnodes: '16385' is not a number of nodes of 1 to 16384"},
-        {"--nnodes=0 x.py", "", "--nnodes: '0' is not a number of nodes of 1 to 16384"},
+        {"--nnodes=1:2:3 x.py", "",
+         "--nnodes: '1:2:3' is not a number of nodes of 1 to 16384, or MIN:MAX of them"},
+        {"--nnodes=16385 x.py", "",
+         "--nnodes: '16385' is not a number of nodes of 1 to 16384, or MIN:MAX of them"},
+        {"--nnodes=0 x.py", "", "--nnodes: '0' is not a number of nodes of 1 to 16384, or MIN:MAX of them"},
         {"--nnodes=3:2 x.py", "", "--nnodes: '3:2' has a minimum above its maximum"},
         {"--standalone --nnodes=2 x.py", "", "--standalone is one node, but --nnodes is 2"},
         {"--nnodes=2 --node-rank=2 x.py", "",
@@ -749,6 +776,7 @@ int main(void)
         cmocka_unit_test(double_dashes),
         cmocka_unit_test(spellings_and_sources),
         cmocka_unit_test(gpus_count_where_there_are_some),
+        cmocka_unit_test(ranks_that_no_worker_has_are_named),
         cmocka_unit_test(a_pytorchjob_needs_no_flags),
         cmocka_unit_test(worlds_of_several_nodes),
         cmocka_unit_test(a_pod_without_a_rank_finds_its_place),

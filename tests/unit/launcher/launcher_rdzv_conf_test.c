@@ -52,10 +52,13 @@ static void what_means_nothing_here_is_named_once(void **state)
     (void)state;
     struct rdzv_conf c;
     scope_buffer aside = {0};
-    assert_int_equal(rdzv_conf_parse("foo=1,foo=2,close_timeout=30,bar=a=b,fo=1,use_libuv=1,timeout=3",
-                                     "PET_RDZV_CONF", &c, &aside, NULL),
-                     0);
-    assert_string_equal(aside.data, "foo, close_timeout, bar, fo, use_libuv");
+    assert_int_equal(
+        rdzv_conf_parse(
+            "foo=1,foo=2,join_timout=3,close_timeout=30,bar=a=b,fo=1,join_timout=4,use_libuv=1,timeout=3",
+            "PET_RDZV_CONF", &c, &aside, NULL),
+        0);
+    assert_string_equal(aside.data,
+                        "foo, join_timout (did you mean join_timeout?), close_timeout, bar, fo, use_libuv");
     assert_true(c.timeout == 3);
 }
 

@@ -478,7 +478,7 @@ static void values_are_checked_where_flags_are(void **state)
         {"distributed_type: FSDP\nnum_processes: 2\nnum_machines: none\n",
          "a.yaml:3: num_machines: 'none' is not a whole number"},
         {"distributed_type: FSDP\nnum_processes: 2\nnum_machines: 0\n",
-         "a.yaml:3: '0' is not a number of nodes of 1 to 16384"},
+         "a.yaml:3: '0' is not a number of nodes of 1 to 16384, or MIN:MAX of them"},
         {"distributed_type: FSDP\nnum_processes: 2\nmain_process_port: 70000\n",
          "a.yaml:3: '70000' is outside 0 to 65535"},
         {"distributed_type: FSDP\nnum_processes: 2\nmachine_rank: 1\n",
