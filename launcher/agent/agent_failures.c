@@ -12,6 +12,7 @@
 #include "launcher/agent/agent_output.h"
 #include "launcher/agent/agent_processes.h"
 #include "launcher/agent/agent_start.h"
+#include "launcher/agent/pmi/agent_pmi.h"
 #include "launcher/policy/worker_group.h"
 #include "launcher/warm/warm_reaper.h"
 #include "proto/base/error.h"
@@ -59,6 +60,14 @@ static struct observed_failure *make_record(const struct agent *agent, const str
     return record;
 }
 
+/* The end of its stderr, and where the post-mortem finds the rest. */
+static void take_last_words(struct agent *agent, struct worker *worker, struct observed_failure *record)
+{
+    agent_output_last_words(agent, worker, record->failure.tail, sizeof record->failure.tail);
+    record->stderr_file = take_pointer(&worker->stderr_file);
+    record->error_file = take_pointer(&worker->error_file);
+}
+
 /* The same, with the cause and the last output. */
 static struct observed_failure *make_end_record(struct agent *agent, struct worker *worker)
 {
@@ -74,9 +83,10 @@ static struct observed_failure *make_end_record(struct agent *agent, struct work
     failure->no_restart = exited && beat->fatal;
     if (failure->no_restart) /* a message in its error file replaces this one */
         (void)snprintf(failure->message, sizeof failure->message, "%s", beat->message);
-    agent_output_last_words(agent, worker, failure->tail, sizeof failure->tail);
-    record->stderr_file = take_pointer(&worker->stderr_file);
-    record->error_file = take_pointer(&worker->error_file);
+    const char *of_mpi = agent_pmi_explain(agent, worker);
+    if (of_mpi)
+        (void)snprintf(failure->message, sizeof failure->message, "%s", of_mpi);
+    take_last_words(agent, worker, record);
     return record;
 }
 
@@ -311,6 +321,8 @@ static void note_aborted(struct agent *agent, const struct agent_event *event)
     }
     record->failure.exit_code = event->code;
     (void)snprintf(record->failure.message, sizeof record->failure.message, "%s", event->text);
+    event->worker->aborted = true;
+    take_last_words(agent, event->worker, record);
     take_failure(agent, record);
 }
 
@@ -371,6 +383,10 @@ static void take_place(struct agent *agent, struct observed_failure *record)
 static void classify_exit(struct agent *agent, struct worker *worker, enum worker_group_state state)
 {
     const struct worker_group *group = &agent->group;
+    if (worker->aborted) { /* in the report already */
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_WORKER_ENDED, .worker = worker});
+        return;
+    }
     enum end_kind kind = end_kind_of(state, group->leaving || group->planned, worker->end_code == CLD_EXITED,
                                      worker->end_status);
     if (kind == END_DONE) {

@@ -31,6 +31,7 @@ struct worker {
     pid_t pid;                      /* also the session's; 0: not started */
     bool alive;                     /* not reaped */
     bool unhandled;                 /* reaped, and not reported as an event yet */
+    bool aborted;                   /* its failure was reported before its end */
     bool kept;                      /* alive, and it stays for the next round (docs/regroup.md) */
     int end_code, end_status;       /* si_code and si_status of its end */
     struct pump_stream *streams[3]; /* agent_output.c; by descriptor number; NULL: does not pass through us */

@@ -139,11 +139,13 @@ class CommandLine(unittest.TestCase):
     def test_scripts_without_a_suffix_run_as_under_torchrun(self):
         (self.path / "train").write_text("import sys; print('plain', sys.argv[1:])\n")
         (self.path / "tool").write_text("#!/usr/bin/env python3\nprint('not executable')\n")
+        (self.path / "new\nline.py").write_text("print('odd name')\n")
         (self.path / "package").mkdir()
         (self.path / "package" / "__main__.py").write_text("print('folder')\n")
         rows = [
             (["train", "--n", "3"], "plain ['--n', '3']"), (["./train"], "plain []"), (["./tool"], "not executable"),
             (["tool"], "not executable"), (["package"], "folder"), (["./package/"], "folder"),
+            (["new\nline.py"], "odd name"),
         ]
         for command, printed in rows:
             with self.subTest(command=command):

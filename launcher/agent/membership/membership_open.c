@@ -130,10 +130,15 @@ static uint64_t hash_endpoints(const struct run_config *config)
     return config->endpoint_count && !config->endpoints_derived ? hash : 0;
 }
 
+/* The name that others see in logs and reports: a file's control characters, which they refuse, become '?'.
+ */
 static void name_program(const struct run_config *config, char *out, size_t size)
 {
     const char *slash = strrchr(config->program, '/');
     (void)snprintf(out, size, "%s", slash ? slash + 1 : config->program);
+    for (char *c = out; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
 }
 
 /* The name look-up's part of the join timeout; reported if it used all of it. */

@@ -319,6 +319,19 @@ int agent_pmi_open(struct agent *agent, struct worker *worker, int *theirs, stru
     return channels_open(agent->pmi->sockets, worker->local_rank, theirs, err);
 }
 
+/* MPI_Finalize of a client shuts its descriptor down, for the processes that inherit it, too: in `sh -c 'a;
+ * b'` the second program's first request gets SIGPIPE. */
+const char *agent_pmi_explain(const struct agent *agent, const struct worker *worker)
+{
+    const bool piped =
+        worker->end_code == CLD_EXITED ? worker->end_status == 128 + SIGPIPE : worker->end_status == SIGPIPE;
+    if (!agent->pmi || !agent->pmi->pmi || !piped ||
+        pmi_state_of(agent->pmi->pmi, worker->local_rank) != PMI_FINALIZED)
+        return NULL;
+    return "SIGPIPE after MPI_Finalize: a second MPI program of the same rank cannot start, as under mpirun; "
+           "start each by a muster run of its own";
+}
+
 /* --- the part --- */
 
 static int agent_pmi_create(struct agent *agent, struct muster_error *err)

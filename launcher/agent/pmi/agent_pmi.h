@@ -9,5 +9,7 @@ extern const struct agent_part agent_pmi_part;
 
 /* *theirs is passed to the worker; -1 where the job has no PMI. */
 int agent_pmi_open(struct agent *agent, struct worker *worker, int *theirs, struct muster_error *err);
+/* What MPI has to do with the end of a worker that failed; NULL: nothing that is known. */
+const char *agent_pmi_explain(const struct agent *agent, const struct worker *worker);
 
 #endif

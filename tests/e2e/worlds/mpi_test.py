@@ -48,7 +48,7 @@ int main(int argc, char **argv)
     MPI_Comm node, others;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (!strcmp(mode, "abort") && rank == last)
+    if (!strcmp(mode, "abort") && rank == last && fprintf(stderr, "the mesh is broken\n") > 0)
         MPI_Abort(MPI_COMM_WORLD, atoi(argv[2]));
     if (!strcmp(mode, "once") && !strcmp(getenv("TORCHELASTIC_RESTART_COUNT"), "0") && rank == last)
         raise(SIGKILL);
@@ -132,6 +132,8 @@ class MpiTest(Programs):
             text = self.nodes(2, 2, self.program, "abort", str(given), code=code)
             self.assertIn(f"MPI_Abort was called with exit code {given}", text)
             self.assertRegex(text, rf"verdict: rank 3 .* exit code {code}")
+            self.assertRegex(text, r"stderr    : the last lines\n    the mesh is broken\n")
+            self.assertNotRegex(text, r"rank 3 .* ended by SIGTERM")  # it is the cause
 
     def test_failures(self):
         text = self.nodes(2, 2, self.program, "torn", code=137)
@@ -140,6 +142,8 @@ class MpiTest(Programs):
         self.assertRegex(text, r"rank 1 .* exited 0 without MPI_Finalize while 1 rank of its node is in MPI")
         text = self.nodes(2, 1, self.program, "absent", code=1)
         self.assertRegex(text, r"verdict: rank 0 .* rank 1, for which MPI waits, exited 0 without MPI_Finalize")
+        text = self.nodes(1, 2, "--mpi", "sh", "-c", f"'{self.program}' && '{self.program}'", code=141)
+        self.assertRegex(text, r"verdict: rank \d .*: SIGPIPE after MPI_Finalize: a second MPI program")
         text = self.nodes(1, 2, self.program, "garbage", code=9)
         self.assertIn("rank 1: PMI: a line has more than 4095 bytes: its connection is closed", text)
 

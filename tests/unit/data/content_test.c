@@ -197,7 +197,7 @@ static void what_is_left_out_is_told(void **state)
     put("nano/val.bin", "\x01\x00\x02\x00\x03\x00", 6);
     put_text("nano/dataset_info.json", "{\n \"splits\": 1\n}");
     put_text("nano/none.txt", "");
-    put("nano/val.idx", "\x01\x00\x02\x00", 4); /* of the file of the same name: not in the list */
+    put("nano/val.idx", "\x01\x00\x02\x00", 4); /* the index of val.bin: not in the list */
     assert_int_equal(read_all_of(inside, "text", found, sizeof found, &notes, &err), 0);
     assert_string_equal(found, "to be|");
     static const char *const told[] = {

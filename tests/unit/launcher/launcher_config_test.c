@@ -118,31 +118,6 @@ static void gpus_count_where_there_are_some(void **state)
     }
 }
 
-static void ranks_that_no_worker_has_are_named(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *line, *warned, *not_warned;
-    } rows[] = {
-        {"--nproc=2 --redirects=0:1,2:3 x.py",
-         "--redirects: '0:1,2:3' names local rank 2, and this node's last one is 1", "no worker"},
-        {"--nproc=2 --tee=7:1,0:2 x.py", "--tee: '7:1,0:2' names local rank 7", "no worker"},
-        {"--nproc=2 --local-ranks-filter=0,2 x.py", "--local-ranks-filter: '0,2' names local rank 2",
-         "no worker"},
-        {"--nproc=2 --local-ranks-filter=2 x.py", "--local-ranks-filter: '2' shows the output of no worker",
-         NULL},
-        {"--nproc=2 --redirects=3 --tee=3 --local-ranks-filter=0,1 x.py", NULL, "local rank"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct parsed *p = parse(rows[i].line, "");
-        assert_parsed(p);
-        const char *warned = p->config.warnings ? p->config.warnings : "";
-        assert_true(!rows[i].warned || strstr(warned, rows[i].warned));
-        assert_true(!rows[i].not_warned || !strstr(warned, rows[i].not_warned));
-        config_free(&p->config);
-    }
-}
-
 static void a_pytorchjob_needs_no_flags(void **state)
 {
     (void)state;
@@ -776,7 +751,6 @@ int main(void)
         cmocka_unit_test(double_dashes),
         cmocka_unit_test(spellings_and_sources),
         cmocka_unit_test(gpus_count_where_there_are_some),
-        cmocka_unit_test(ranks_that_no_worker_has_are_named),
         cmocka_unit_test(a_pytorchjob_needs_no_flags),
         cmocka_unit_test(worlds_of_several_nodes),
         cmocka_unit_test(a_pod_without_a_rank_finds_its_place),

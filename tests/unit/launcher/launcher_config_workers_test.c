@@ -70,6 +70,31 @@ static void gpu_without_gpus_says_why(void **state)
     config_free(&p->config);
 }
 
+static void ranks_that_no_worker_has_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *warned, *not_warned;
+    } rows[] = {
+        {"--nproc=2 --redirects=0:1,2:3 x.py",
+         "--redirects: '0:1,2:3' names local rank 2, and this node's last one is 1", "no worker"},
+        {"--nproc=2 --tee=7:1,0:2 x.py", "--tee: '7:1,0:2' names local rank 7", "no worker"},
+        {"--nproc=2 --local-ranks-filter=0,2 x.py", "--local-ranks-filter: '0,2' names local rank 2",
+         "no worker"},
+        {"--nproc=2 --local-ranks-filter=2 x.py", "--local-ranks-filter: '2' shows the output of no worker",
+         NULL},
+        {"--nproc=2 --redirects=3 --tee=3 --local-ranks-filter=0,1 x.py", NULL, "local rank"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct parsed *p = parse(rows[i].line, "");
+        assert_parsed(p);
+        const char *warned = p->config.warnings ? p->config.warnings : "";
+        assert_true(!rows[i].warned || strstr(warned, rows[i].warned));
+        assert_true(!rows[i].not_warned || !strstr(warned, rows[i].not_warned));
+        config_free(&p->config);
+    }
+}
+
 static void a_virtual_local_rank_needs_an_entry_for_each(void **state)
 {
     (void)state;
@@ -246,6 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpus_are_asked_for_and_warned_of_where_it_counts),
         cmocka_unit_test(gpu_without_gpus_says_why),
+        cmocka_unit_test(ranks_that_no_worker_has_are_named),
         cmocka_unit_test(a_virtual_local_rank_needs_an_entry_for_each),
         cmocka_unit_test(launch_is_the_older_module),
         cmocka_unit_test(what_changes_nothing_is_taken_and_said_once),
