@@ -15,6 +15,7 @@ static const char mapping_key[] = "PMI_process_mapping";
 struct pmi_rank {
     enum pmi_state state;
     struct buffer line, replies;
+    bool again;  /* it asked for init after finalize */
     bool spawns; /* between mcmd=spawn and endcmd */
     struct pmi_note note;
 };
@@ -128,6 +129,11 @@ struct buffer *pmi_replies(struct pmi *pmi, int local_rank)
 enum pmi_state pmi_state_of(const struct pmi *pmi, int local_rank)
 {
     return pmi->ranks[local_rank].state;
+}
+
+bool pmi_began_again(const struct pmi *pmi, int local_rank)
+{
+    return pmi->ranks[local_rank].again;
 }
 
 void pmi_leave(struct pmi *pmi, int local_rank)
@@ -325,6 +331,7 @@ static int pmi_take_line(struct pmi *pmi, struct pmi_rank *rank, char *text, str
     for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
         if (strcmp(requests[i].name, name) != 0)
             continue;
+        rank->again |= requests[i].answer == answer_init && rank->state == PMI_FINALIZED;
         if (!(requests[i].states & IN(rank->state)))
             return error_set(err, MUSTER_E_STATE, "the request '%.40s' comes from a process that %s", name,
                              pmi_state_text(rank->state));

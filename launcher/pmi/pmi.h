@@ -75,6 +75,8 @@ struct buffer *pmi_replies(struct pmi *pmi, int local_rank);
 /* The rank's connection has ended. A rank that has called MPI_Finalize stays in that state. */
 void pmi_leave(struct pmi *pmi, int local_rank);
 enum pmi_state pmi_state_of(const struct pmi *pmi, int local_rank);
+/* The rank has called MPI_Init after MPI_Finalize: another process of it, which is refused. */
+bool pmi_began_again(const struct pmi *pmi, int local_rank);
 
 /* The number of the exchange that is due, -1: none. *own is the text of this node for the others: any bytes
  * but NUL, valid until pmi_take_exchange. */

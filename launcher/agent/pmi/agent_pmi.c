@@ -319,17 +319,19 @@ int agent_pmi_open(struct agent *agent, struct worker *worker, int *theirs, stru
     return channels_open(agent->pmi->sockets, worker->local_rank, theirs, err);
 }
 
-/* MPI_Finalize of a client shuts its descriptor down, for the processes that inherit it, too: in `sh -c 'a;
- * b'` the second program's first request gets SIGPIPE. */
+/* MPI_Finalize of MPICH 4 shuts the descriptor down, for the processes that inherit it, too: in `sh -c 'a;
+ * b'` the second program's first request gets SIGPIPE. MPICH 5 lets it ask, and it is refused. */
 const char *agent_pmi_explain(const struct agent *agent, const struct worker *worker)
 {
+    const struct pmi *pmi = agent->pmi ? agent->pmi->pmi : NULL;
+    if (!pmi || pmi_state_of(pmi, worker->local_rank) != PMI_FINALIZED)
+        return NULL;
     const bool piped =
         worker->end_code == CLD_EXITED ? worker->end_status == 128 + SIGPIPE : worker->end_status == SIGPIPE;
-    if (!agent->pmi || !agent->pmi->pmi || !piped ||
-        pmi_state_of(agent->pmi->pmi, worker->local_rank) != PMI_FINALIZED)
-        return NULL;
-    return "SIGPIPE after MPI_Finalize: a second MPI program of the same rank cannot start, as under mpirun; "
-           "start each by a muster run of its own";
+    return piped || pmi_began_again(pmi, worker->local_rank)
+               ? "it failed after MPI_Finalize: a second MPI program of the same rank cannot start, as under "
+                 "mpirun; start each by a muster run of its own"
+               : NULL;
 }
 
 /* --- the part --- */
