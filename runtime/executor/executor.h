@@ -65,7 +65,8 @@ int executor_run(struct executor *executor, struct muster_error *err);
 int executor_evaluate(struct executor *executor, int micros, struct plan_loss *losses,
                       struct muster_error *err);
 /* After executor_run, on an idle device: whether it has called the function of an operation of the compute
- * stream. The second enqueues such a call; -1: the device has failed. */
+ * stream; of the sum of the loss over all ranks, on a device that can be mended: whether its stream has come
+ * to it without a failure. The second enqueues a call of a function; -1: the device has failed. */
 bool executor_ran(const struct executor *executor, int op);
 int executor_repeat(struct executor *executor, int op);
 /* Drops the gathers made ahead, after parameters were changed between runs. Collective: every rank calls it

@@ -82,6 +82,18 @@ static bool is_for_other_steps(const struct executor *executor, const struct sch
     return op->when != WHEN_ALWAYS && (op->when == WHEN_COMPRESSED) != executor->compresses;
 }
 
+static void note_reached(void *argument)
+{
+    struct op_block *b = argument;
+    b->ran = b->executor->runs;
+}
+
+/* The sum of the loss over all ranks comes after the reductions of all gradients and of their norm. */
+static bool is_milestone(const struct executor_parts *parts, const struct schedule_op *op)
+{
+    return parts->ops->mend && op->kind == OP_COMM && op->to == parts->plan->loss;
+}
+
 static int enqueue(const struct executor *executor, struct op_block *b, struct muster_error *err)
 {
     const struct executor_parts *parts = &executor->parts;
@@ -95,6 +107,8 @@ static int enqueue(const struct executor *executor, struct op_block *b, struct m
         return executor_refused(parts->ops, parts->device, err);
     if (is_for_other_steps(executor, op)) { /* nothing */
     } else if (op->kind == OP_COMM) {
+        if (is_milestone(parts, op) && parts->ops->launch(stream, note_reached, b))
+            return executor_refused(parts->ops, parts->device, err);
         if (parts->comms->ops->issue(b->comm, &op->comm, b->from, b->to, stream, err))
             return -1;
     } else if (op->kind == OP_COPY) {

@@ -127,11 +127,12 @@ static void emit_norm(struct plan_builder *b, const struct turn *turns)
         emit_sum(b, AXIS_PIPELINE, plan->scalars, at, 1);
 }
 
-static void emit_clip(struct plan_builder *b)
+/* after: an operation that it waits for; -1: none */
+static void emit_clip(struct plan_builder *b, int after)
 {
     struct schedule_op op = plan_op(OP_CLIP, STREAM_COMPUTE);
     op.to = b->plan->scalars;
-    plan_emit(b, &op, -1);
+    plan_emit(b, &op, after);
 }
 
 /* ---- step ---- */
@@ -242,12 +243,20 @@ static void emit_exchange(struct plan_builder *b, const struct turn *turns, bool
         emit_norm(b, turns);
     b->when = WHEN_ALWAYS;
     if (gated)
-        emit_clip(b);
+        emit_clip(b, -1);
     b->when = starts ? WHEN_COMPRESSED : WHEN_ALWAYS;
     for (int i = 0; i < count; i++)
         plan_finish_gradient(b, order[i]);
     plan_exchange(b, order, count);
     b->when = WHEN_ALWAYS;
+}
+
+/* Whether a replica is several ranks. A rank may step only when all ranks have the norm: a peer of its
+ * replica could be lost before the peer's other replicas have come so far. The sum over all ranks proves it.
+ */
+static bool shares_with_replicas(const struct plan_builder *b)
+{
+    return b->replicas > 1 && (b->shard_ranks > 1 || b->options->mesh.side[SIDE_PIPELINE] > 1);
 }
 
 void plan_emit_update(struct plan_builder *b)
@@ -267,6 +276,7 @@ void plan_emit_update(struct plan_builder *b)
         emit_norm(b, turns);
     if (train)
         emit_votes(b);
+    const int sum = plan->op_count;
     if (mesh_size(b->options->mesh) > 1) /* sums the loss and the values next to it */
         emit_sum(b, AXIS_WORLD, plan->loss, offsetof(struct plan_loss, total), 4 + PLAN_VOTES);
     if (compresses && mesh_size(b->options->mesh) > 1)
@@ -274,7 +284,7 @@ void plan_emit_update(struct plan_builder *b)
     if (gated)
         order_by_use(b, turns);
     if (gated && !compresses)
-        emit_clip(b);
+        emit_clip(b, shares_with_replicas(b) ? sum : -1);
     if (train)
         emit_steps(b, turns);
     emit_result(b, plan->scalars, offsetof(struct plan_result, scalars), sizeof(struct step_scalars));

@@ -345,74 +345,6 @@ void trainer_destroy(struct trainer *trainer)
 
 /* ---- a run that goes on after a failure ---- */
 
-/* Operations that change the state from step to step. */
-static bool changes_state(const struct schedule_op *op)
-{
-    return op->kind == OP_STEP || op->kind == OP_AVERAGE || op->kind == OP_ENCODE || op->kind == OP_DECODE;
-}
-
-/* After a step that was cut off. 1: it has made all changes of the state, or they were completed now, from
- * gradients that were reduced; 0: it has made none; -1: the gradients of some are missing. */
-static int finish_step(struct trainer *trainer)
-{
-    const struct plan *plan = &trainer->plan;
-    int done = 0, left = 0;
-    bool clipped = false; /* after all reductions of gradients, and before all changes */
-    for (int i = 0; i < plan->op_count; i++) {
-        const bool ran = executor_ran(trainer->executor, i);
-        clipped |= plan->ops[i].kind == OP_CLIP && ran;
-        done += changes_state(&plan->ops[i]) && ran;
-        left += changes_state(&plan->ops[i]) && !ran;
-    }
-    if (!left || (!done && !clipped))
-        return !left;
-    if (!clipped || plan->options.compression.kind != COMPRESSION_NONE)
-        return -1;
-    for (int i = 0; i < plan->op_count; i++)
-        if (changes_state(&plan->ops[i]) && !executor_ran(trainer->executor, i) &&
-            executor_repeat(trainer->executor, i))
-            return -1;
-    return trainer_sync_stream(trainer, STREAM_COMPUTE, INSTANT_NEVER, NULL) ? -1 : 1;
-}
-
-/* The state is that of the step before it, or that of the step. */
-static void complete_step(struct trainer *trainer)
-{
-    const struct step_scalars *scalars = executor_address(&trainer->parts, trainer->plan.scalars, 0);
-    const int finished = finish_step(trainer);
-    trainer->whole = trainer->whole && finished >= 0;
-    if (finished <= 0)
-        return;
-    trainer->steps++;
-    trainer->updates += !scalars->skip;
-    if (trainer->scales)
-        trainer->whole = trainer->whole && loss_scale_step(&trainer->scale_options, scalars->skip != 0,
-                                                           &trainer->scale, NULL) >= 0;
-}
-
-void trainer_stop(struct trainer *trainer)
-{
-    if (!trainer->ops->mend) {
-        trainer->whole = false;
-        return;
-    }
-    comm_table_abort(&trainer->comms);
-    for (int i = 0; i < STREAM_COUNT; i++)
-        (void)trainer_sync_stream(trainer, i, INSTANT_NEVER, NULL); /* drains; its error is known */
-    trainer->ops->mend(trainer->device);
-    if (trainer->averaged)
-        trainer->whole = false; /* the averages are in the parameters' place */
-    if (trainer->stepping && trainer->executor)
-        complete_step(trainer);
-    trainer->stepping = 0;
-    trainer->averaged = false;
-    executor_destroy(trainer->executor);
-    trainer->executor = NULL;
-    comm_table_destroy(&trainer->comms);
-    error_clear(&trainer->broken);
-    atomic_store(&trainer->let_go, false);
-}
-
 int trainer_rejoin(struct trainer *trainer, const struct trainer_options *options, struct muster_error *err)
 {
     struct muster_error local = {0};
@@ -426,11 +358,14 @@ int trainer_rejoin(struct trainer *trainer, const struct trainer_options *option
         return error_set(e, MUSTER_E_UNSUPPORTED, "device %s cannot go on after a failure",
                          trainer->ops->name);
     trainer_stop(trainer);
+    struct executor *executor = NULL;
     if (agree(&meeting, 0, e) || make_comms(trainer, options, e) ||
-        !(trainer->executor = executor_create(&trainer->parts, e))) {
+        !(executor = executor_create(&trainer->parts, e))) {
         trainer->broken = *e;
         return -1;
     }
+    executor_destroy(trainer->executor); /* it was asked before which operations have run */
+    trainer->executor = executor;
     return 0;
 }
 
@@ -487,6 +422,7 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
     struct instant start = clock_now(NULL);
     trainer->stepping = trainer->steps + 1;
     trainer->whole = true;
+    trainer->able = false;
     trainer_trace_begin(trainer, start);
     trainer_write_input(trainer, values);
     const struct plan_options *plan = &trainer->plan.options;

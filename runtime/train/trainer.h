@@ -108,10 +108,15 @@ void trainer_destroy(struct trainer *trainer); /* accepts NULL */
  * and address of now. After an error the trainer is broken, and this may be called again.
  * MUSTER_E_UNSUPPORTED: the device stays failed. */
 int trainer_rejoin(struct trainer *trainer, const struct trainer_options *options, struct muster_error *err);
-/* The first half of it: ends all collectives, and completes the step that was cut off where it can be. The
- * trainer is good for trainer_rejoin, recover_keep and trainer_destroy. Nothing where the device stays failed
- * (trainer_whole is -1). */
+/* The first half of it: ends all collectives, and completes a step that was cut off in its changes of the
+ * state. The trainer is good for trainer_finish, trainer_rejoin, recover_keep and trainer_destroy. Nothing
+ * where the device stays failed (trainer_whole is -1). */
 void trainer_stop(struct trainer *trainer);
+/* Until the next step: the step that was cut off before its changes of the state, if the gradients are there
+ * for them; -1: there is none. The second makes the changes: from then on that step is trainer_whole. -1: the
+ * state is not whole any more. */
+int64_t trainer_finishes(const struct trainer *trainer);
+int trainer_finish(struct trainer *trainer);
 /* From any thread, but not during trainer_rejoin or trainer_stop: ends collectives that wait, and all later
  * ones. In a world of one the next call of this header fails. */
 void trainer_let_go(struct trainer *trainer);

@@ -46,6 +46,7 @@ struct trainer {
     struct trainer_trace *trace; /* NULL: no trace was requested */
     _Atomic(bool) let_go;        /* in a world of one, where no collective ends */
     bool whole;                  /* the state is that of `steps` steps, or of a step that was cut off */
+    bool able;                   /* after trainer_stop: the step that was cut off can be finished */
     struct muster_error broken;  /* the error that ended the run */
 };
 

@@ -41,6 +41,7 @@ struct run {
     bool packs;                     /* stages.c: a stage packs documents (data.packing packed) */
     struct muster_trainer *trainer; /* run.c; NULL: not open */
     struct muster_kept *kept; /* train.c: a state between two trainers, of which none is open; NULL: none */
+    bool anew;                /* train.c: the last state did not come from the memory of ranks */
     struct progress progress; /* train.c opens it, run_steps.c moves it */
     struct inputs *inputs;    /* train.c, or the command; NULL: none are open */
     struct evaluation *evaluation;   /* evaluation.c */

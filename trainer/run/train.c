@@ -86,6 +86,7 @@ static int begin_progress(struct run *run, bool measures, struct muster_error *e
 static int take_state(struct run *run, struct muster_error *err)
 {
     const int recovered = muster_trainer_recover(run->trainer, err);
+    run->anew = !recovered;
     return recovered || take_parameters(run, err) == 0 ? recovered : -1;
 }
 
@@ -163,6 +164,18 @@ static int go_on_elsewhere(struct run *run, struct muster_error *err)
     return stay(run, err) < 0 ? -1 : begin_steps(run, err);
 }
 
+static void tell_loss(const struct run *run)
+{
+    const long long step = (long long)run_state(run).steps;
+    fprintf(stderr, "muster-train: warning: with the lost ranks the state is gone from memory: training ");
+    if (step)
+        fprintf(stderr, "goes back to the checkpoint of step %lld", step);
+    else
+        fprintf(stderr, "begins anew");
+    fprintf(stderr, "; replicas (training.strategy) or training.memory_copies keep a state%s\n",
+            run_keeps_checkpoints(run) ? "" : ", and training.checkpoint_dir saves it");
+}
+
 /* 1: this rank goes on with those that replace the lost ones; 2: it waited for them, and they have ended; 0:
  * the error was this rank's own; -1: err has another one. */
 static int regroup(struct run *run, struct muster_error *err)
@@ -191,6 +204,8 @@ static int regroup(struct run *run, struct muster_error *err)
         printf("regrouped in %.3f s after %s: step %lld is the next\n",
                (double)instant_diff_ns(clock_now(NULL), from) / (double)NS_PER_S, err->text,
                (long long)run_state(run).steps + 1);
+    if (!run->rank && run->anew)
+        tell_loss(run);
     (void)fflush(stdout); /* a closed console does not stop the training */
     error_clear(err);
     return 1;

@@ -17,14 +17,24 @@ int recover_generation(const double steps[RECOVER_GENERATIONS], int64_t step)
     return -1;
 }
 
+bool recover_finishes(const struct recover_rank *rank, int64_t step)
+{
+    return rank->finishes > 0 && rank->live >= 0 && (int64_t)rank->live + 1 == step;
+}
+
+static bool has_finished(const struct recover_rank *rank, int64_t step)
+{
+    return (rank->live >= 0 && (int64_t)rank->live == step) || recover_generation(rank->own, step) >= 0;
+}
+
 static bool is_live(const struct recover_rank *rank, int64_t step)
 {
-    return rank->live >= 0 && (int64_t)rank->live == step;
+    return (rank->live >= 0 && (int64_t)rank->live == step) || recover_finishes(rank, step);
 }
 
 static bool has_own(const struct recover_rank *rank, int64_t step)
 {
-    return is_live(rank, step) || recover_generation(rank->own, step) >= 0;
+    return has_finished(rank, step) || recover_finishes(rank, step);
 }
 
 /* The rank with the state of that step for rank r; -1: none. Replicas of several ranks send to one each,
@@ -75,7 +85,7 @@ bool recover_choose(const struct recover_rank *ranks, int size, const int *repli
     *choice = (struct recover_choice){step, -1};
     for (int r = 0; r < size && step >= 0; r++) {
         from[r] = find_sender(ranks, size, replica_of, shift, r, step);
-        if (choice->text_from < 0 && from[r] == r)
+        if (choice->text_from < 0 && from[r] == r && has_finished(&ranks[r], step))
             choice->text_from = r;
     }
     return step >= 0 && choice->text_from >= 0;

@@ -13,11 +13,12 @@ struct recover_rank {
     double live;                      /* its state */
     double own[RECOVER_GENERATIONS];  /* copies of its own state */
     double kept[RECOVER_GENERATIONS]; /* copies of another rank's state */
+    double finishes;                  /* 1: its state can be that of the next step, too */
 };
 
 struct recover_choice {
     int64_t step;
-    int text_from; /* a rank that has the text of that step */
+    int text_from; /* a rank that has the text of that step: it has finished it */
 };
 
 /* Whether there is any step. */
@@ -26,10 +27,13 @@ bool recover_rank_has_any(const struct recover_rank *steps);
 /* Whether a state has the step; the generation of such a copy, -1: none. */
 int recover_generation(const double steps[RECOVER_GENERATIONS], int64_t step);
 
+/* Whether a rank has not made that step, but can finish it. */
+bool recover_finishes(const struct recover_rank *rank, int64_t step);
+
 /* ranks: [size]. replica_of: [size] equal for ranks whose states are equal at equal steps. Rank r's copies
  * are kept by rank (r + shift) % size; shift 0: there are none. from: [size] the rank that has the state for
- * each rank: itself, live or in a copy of its own; a replica of that step; or the keeper of its copy. false:
- * there is no step that every rank can have. */
+ * each rank: itself, live (a step that it can finish is, too) or in a copy of its own; a replica of that
+ * step; or the keeper of its copy. false: there is no step that every rank can have. */
 bool recover_choose(const struct recover_rank *ranks, int size, const int *replica_of, int shift,
                     struct recover_choice *choice, int *from);
 

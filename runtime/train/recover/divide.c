@@ -32,6 +32,7 @@ void divide_describe(const struct trainer *trainer, const struct recover_copies 
         return;
     }
     out->steps.live = (double)trainer_whole(trainer);
+    out->steps.finishes = trainer_finishes(trainer) >= 0;
     copies_steps(copies, out->steps.own, out->steps.kept);
 }
 
@@ -88,7 +89,7 @@ static int look_back(const struct trainer *trainer, const struct divide_rank *ra
     const enum mesh_axis axis =
         trainer->plan.options.strategy == STRATEGY_NO_SHARD ? AXIS_DATA : AXIS_REPLICATE;
     for (int r = 0; r < out->size; r++) {
-        out->ranks[r] = (struct recover_rank){-1, {-1, -1}, {-1, -1}};
+        out->ranks[r] = (struct recover_rank){-1, {-1, -1}, {-1, -1}, 0};
         out->replica_of[r] = mesh_line(mesh, axis, r).color;
         out->now[r] = -1;
     }
@@ -231,7 +232,7 @@ static const char *image_of(const struct before *b, const struct recover_kept *m
     const struct copy *own = kept_own(mine, b->choice.step);
     const bool equal =
         mine->options.rank == then ||
-        (b->replica_of[mine->options.rank] == b->replica_of[then] && mine->live.step == b->choice.step);
+        (b->replica_of[mine->options.rank] == b->replica_of[then] && kept_live(mine, b->choice.step));
     return equal && own ? own->image : kept_other(mine, b->choice.step)->image;
 }
 
@@ -299,7 +300,8 @@ static bool all_have_all(const struct before *b, int world_size)
     for (int r = 0; r < b->size; r++) {
         if (b->replica_of[r] != b->replica_of[0])
             return false;
-        stayed += b->now[r] >= 0 && b->ranks[r].live == (double)b->choice.step;
+        stayed += b->now[r] >= 0 && (b->ranks[r].live == (double)b->choice.step ||
+                                     recover_finishes(&b->ranks[r], b->choice.step));
     }
     return stayed == world_size;
 }

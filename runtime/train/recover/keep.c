@@ -27,10 +27,11 @@ bool trainer_divides(const struct trainer *trainer)
 
 void kept_steps(const struct recover_kept *kept, struct recover_rank *out)
 {
-    *out = (struct recover_rank){-1, {-1, -1}, {-1, -1}};
+    *out = (struct recover_rank){-1, {-1, -1}, {-1, -1}, 0};
     if (!kept)
         return;
     out->live = (double)kept->live.step;
+    out->finishes = kept->next.step >= 0;
     for (int i = 0; i < RECOVER_GENERATIONS; i++) {
         out->own[i] = (double)kept->own[i].step;
         out->kept[i] = (double)kept->kept[i].step;
@@ -45,9 +46,16 @@ static const struct copy *find_copy_of(const struct copy copies[RECOVER_GENERATI
     return NULL;
 }
 
+const struct copy *kept_live(const struct recover_kept *kept, int64_t step)
+{
+    const struct copy *live = kept->live.step == step ? &kept->live : &kept->next;
+    return live->step >= 0 && live->step == step ? live : NULL;
+}
+
 const struct copy *kept_own(const struct recover_kept *kept, int64_t step)
 {
-    return kept->live.step >= 0 && kept->live.step == step ? &kept->live : find_copy_of(kept->own, step);
+    const struct copy *live = kept_live(kept, step);
+    return live ? live : find_copy_of(kept->own, step);
 }
 
 const struct copy *kept_other(const struct recover_kept *kept, int64_t step)
@@ -74,6 +82,7 @@ void recover_kept_destroy(struct recover_kept *kept)
     if (!kept)
         return;
     free_copy(&kept->live);
+    free_copy(&kept->next);
     for (int i = 0; i < RECOVER_GENERATIONS; i++) {
         free_copy(&kept->own[i]);
         free_copy(&kept->kept[i]);
@@ -104,6 +113,21 @@ static int keep_live(const struct trainer *trainer, const struct buffer *text, s
     return 0;
 }
 
+/* All ranks may go on with either of the two. */
+static int keep_next(struct trainer *trainer, struct recover_kept *kept)
+{
+    if (trainer_finishes(trainer) < 0)
+        return 0;
+    kept->next.image = mem_realloc(NULL, (size_t)kept->bytes, 1);
+    if (!kept->next.image)
+        return -1;
+    if (trainer_finish(trainer) == 0) {
+        image_copy_out(trainer, kept->next.image);
+        kept->next.step = trainer_whole(trainer);
+    }
+    return 0;
+}
+
 static int keep_copies(const struct copy *from, struct copy to[RECOVER_GENERATIONS], int64_t bytes)
 {
     for (int i = 0; from && i < RECOVER_GENERATIONS; i++) {
@@ -123,7 +147,8 @@ static int check_room(const struct trainer *trainer, const struct recover_copies
                       struct muster_error *err)
 {
     const int64_t available = trainer->ops->memory_available(trainer->device) / (sharing > 1 ? sharing : 1);
-    const int images = copies_own(copies) ? 1 + 2 * RECOVER_GENERATIONS : 1;
+    const int images =
+        1 + (trainer_finishes(trainer) >= 0) + (copies_own(copies) ? 2 * RECOVER_GENERATIONS : 0);
     const int64_t bytes = images * image_bytes(&trainer->plan);
     char needed[32], free_text[32];
     if (available <= 0 || bytes <= available)
@@ -134,7 +159,7 @@ static int check_room(const struct trainer *trainer, const struct recover_copies
                      text_format_bytes(free_text, sizeof free_text, available));
 }
 
-int recover_keep(const struct trainer *trainer, const struct recover_copies *copies, int sharing,
+int recover_keep(struct trainer *trainer, const struct recover_copies *copies, int sharing,
                  const struct buffer *mine, struct recover_kept **out, struct muster_error *err)
 {
     struct recover_rank steps;
@@ -150,10 +175,11 @@ int recover_keep(const struct trainer *trainer, const struct recover_copies *cop
     kept->layout = trainer->plan.asked;
     kept->bytes = image_bytes(&trainer->plan);
     kept->shift = copies_shift(copies);
-    kept->live.step = -1;
+    kept->live.step = kept->next.step = -1;
     for (int i = 0; i < RECOVER_GENERATIONS; i++)
         kept->own[i].step = kept->kept[i].step = -1;
-    if (keep_live(trainer, mine, kept) < 0 || keep_copies(copies_own(copies), kept->own, kept->bytes) < 0 ||
+    if (keep_live(trainer, mine, kept) < 0 || keep_next(trainer, kept) < 0 ||
+        keep_copies(copies_own(copies), kept->own, kept->bytes) < 0 ||
         keep_copies(copies_kept(copies), kept->kept, kept->bytes) < 0)
         return error_set(err, MUSTER_E_NOMEM, "no memory to keep a state of %lld bytes and its copies",
                          (long long)kept->bytes);

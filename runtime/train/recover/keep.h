@@ -12,11 +12,13 @@ struct recover_kept {
     int64_t bytes;               /* the size of an image */
     int shift;                   /* copies_shift */
     struct copy live, own[RECOVER_GENERATIONS], kept[RECOVER_GENERATIONS];
+    struct copy next; /* without text: of the step that was cut off, if this rank could finish it */
 };
 
 /* Its finished steps; kept NULL: none. */
 void kept_steps(const struct recover_kept *kept, struct recover_rank *out);
-/* Its copy of that step, of generations or of the live state; NULL: there is none. */
+/* The state of that step if it is the live one or the next; then also its copy; NULL: there is none. */
+const struct copy *kept_live(const struct recover_kept *kept, int64_t step);
 const struct copy *kept_own(const struct recover_kept *kept, int64_t step);
 const struct copy *kept_other(const struct recover_kept *kept, int64_t step);
 

@@ -14,7 +14,7 @@
 #include "runtime/train/trainer_state.h"
 
 enum { FIELDS = sizeof(struct divide_rank) / sizeof(double) };
-_Static_assert(sizeof(struct divide_rank) == (11 + SIDE_COUNT) * sizeof(double), "ranks sum them as numbers");
+_Static_assert(sizeof(struct divide_rank) == (12 + SIDE_COUNT) * sizeof(double), "ranks sum them as numbers");
 
 /* What all ranks know after their first sum. */
 struct recover {
@@ -130,10 +130,26 @@ static int share_step(struct recover *r, const struct buffer *mine, struct buffe
     return share_text(r->trainer, root, &counts, mine, theirs, err);
 }
 
+/* Ranks that can finish the step do, before they send it. */
+static int finish_step(struct recover *r, struct muster_error *err)
+{
+    const int64_t step = r->choice.step;
+    for (int rank = 0; rank < r->trainer->world_size; rank++) {
+        if (!recover_finishes(&r->ranks[rank], step))
+            continue;
+        if (rank == r->trainer->rank && trainer_finish(r->trainer) < 0)
+            return error_set(err, MUSTER_E_STATE, "step %lld cannot be finished", (long long)step);
+        r->ranks[rank].live = (double)step;
+    }
+    return 0;
+}
+
 static int take_state(struct recover *r, const struct buffer *mine, struct buffer *theirs,
                       struct muster_error *err)
 {
     struct trainer *trainer = r->trainer;
+    if (finish_step(r, err) < 0)
+        return -1;
     trainer->whole = false;
     if (move_all(r, err) < 0 || share_step(r, mine, theirs, err) < 0)
         return -1;
@@ -180,6 +196,7 @@ int trainer_recover(struct trainer *trainer, struct recover_copies *copies, cons
                        : divide_is_needless(all, (int)size)
                            ? recover_in_place(&r, mine, theirs, e)
                            : divide_recover(trainer, copies, kept, all, mine, theirs, &r.moved, e);
+    trainer->able = false;
     if (result < 0)
         return trainer_break(trainer, e, "recovering the state");
     *moved = r.moved;

@@ -31,7 +31,7 @@ bool trainer_divides(const struct trainer *trainer);
 /* After trainer_stop: copies the state, where it is whole, and the copies, and mine, the caller's text about
  * the state. sharing: ranks that share this machine's memory. 1: *out is owned by the caller; 0: there is no
  * state; -1: there is no memory for it. */
-int recover_keep(const struct trainer *trainer, const struct recover_copies *copies, int sharing,
+int recover_keep(struct trainer *trainer, const struct recover_copies *copies, int sharing,
                  const struct buffer *mine, struct recover_kept **out, struct muster_error *err);
 /* A number of the live state: equal for ranks of one world that had equal states. */
 int recover_kept_number(const struct recover_kept *kept);

@@ -252,12 +252,14 @@ class Regroup(unittest.TestCase):
         self.assertEqual(children(job.agents[0].pid) or stays, stays)
         model = job.finish()
         self.assertIn("resumed from step", job.said())
+        self.assertRegex(job.said(), r"state is gone from memory: training goes back to the checkpoint of step \d+0; replicas")
         job = Job(self, "anew", {"strategy": "FULL_SHARD", "steps": 600})
         lost = job.workers(1)
         job.await_step(60)
         os.kill(lost[1], signal.SIGKILL)
         self.assertTrue(job.finish() == model, "the bits of a run that began anew")
         self.assertEqual(job.regroups(), 1)
+        self.assertIn("state is gone from memory: training begins anew; replicas", job.said())
 
     @unittest.skipUnless(KILLS, "the long one")
     def test_a_training_in_stages(self):

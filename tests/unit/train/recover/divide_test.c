@@ -13,6 +13,7 @@
 #include "runtime/train/recover/recover.h"
 #include "runtime/train/trainer_state.h"
 #include "tests/support/rank_threads.h"
+#include "tests/unit/train/recover/cut_step.h"
 #include "tests/unit/train/train_harness.h"
 
 enum { RANKS = 4, STEPS = 14, LOST_AFTER = 10, COPIES = 4, ANEW = -1, END = -2 };
@@ -37,6 +38,7 @@ struct job {
     struct kv_store store;
     int64_t begins; /* the step with which its ranks are to go on; -1: with none */
     int until;      /* steps */
+    bool cut;       /* one more step, in which ranks 0 and 1 are cut off before they change their state */
     float *params;
 };
 
@@ -64,6 +66,7 @@ static int open_rank(struct job *job, int number, struct muster_error *err)
     options.plan.state_copies = job->copies ? COPIES : 0;
     options.store = &job->store;
     options.timeout_ns = 20 * NS_PER_S;
+    options.comm = cut_comm();
     r->model = gpt2_create(&job->training.gpt, err);
     if (!r->model || cut_stages(job, r->model, &options.plan, err) < 0)
         return -1;
@@ -96,13 +99,17 @@ static int make_steps(struct job *job, int number, struct muster_error *err)
 {
     struct rank *r = &job->now[number];
     int32_t tokens[1024], targets[1024];
-    for (int step = (int)r->trainer->steps; step < job->until; step++) {
+    for (int step = (int)r->trainer->steps; step < job->until + job->cut; step++) {
         const struct trainer_step_values values = training_values(&job->training, step);
         scope_buffer text = {0};
         training_batch(&job->training, number, step, tokens, targets);
         buffer_printf(&text, "step %d", step + 1);
-        if (trainer_step(r->trainer, &(struct batch){{tokens, targets}}, &values, NULL, err) ||
-            (r->copies && !((step + 1) % job->copies) && recover_copies_make(r->copies, &text, err) < 0))
+        const bool cut = step == job->until && number < 2;
+        if (cut)
+            cut_next_step(r->trainer, CUT_IN_SUM);
+        if (trainer_step(r->trainer, &(struct batch){{tokens, targets}}, &values, NULL, err))
+            return cut ? 0 : -1;
+        if (r->copies && !((step + 1) % job->copies) && recover_copies_make(r->copies, &text, err) < 0)
             return -1;
     }
     return 0;
@@ -195,7 +202,8 @@ static void finish(struct job *job)
         close_rank(&job->now[i]);
 }
 
-/* From four ranks to the world between, in which they go on after step `begins`, and back to four. */
+/* From four ranks to the world between, in which they go on after step `begins`, and back to four. Where that
+ * is the step after LOST_AFTER, ranks 0 and 1 were cut off in it. */
 static void check_between(enum strategy strategy, enum dtype dtype, int copies, const struct world *first,
                           const struct world *between, int64_t begins, const struct world *last)
 {
@@ -210,9 +218,11 @@ static void check_between(enum strategy strategy, enum dtype dtype, int copies, 
     move_to(&base, first);
     finish(&base);
     job.until = LOST_AFTER;
+    job.cut = begins > LOST_AFTER;
     move_to(&job, first);
     job.begins = begins;
     job.until = 0;
+    job.cut = false;
     move_to(&job, between);
     job.until = STEPS;
     job.params = params;
@@ -259,6 +269,18 @@ static void stages(void **state)
     check_between(STRATEGY_NO_SHARD, DTYPE_F32, 0, &first, &two, LOST_AFTER, &last);
 }
 
+/* The shard or stage that was cut off has one rank left, which can finish the step that the others have made.
+ */
+static void shards_of_two_steps(void **state)
+{
+    (void)state;
+    const struct world two = {MESH(1, 2, 1), {1, 2, END}},
+                       four = {MESH(2, 2, 1), {ANEW, ANEW, ANEW, ANEW, END}},
+                       stages = {MESH(2, 1, 1), {1, 2, END}}, last = {MESH(2, 2, 1), {ANEW, 1, 0, ANEW, END}};
+    check(STRATEGY_HYBRID_SHARD, DTYPE_F32, 0, &two, LOST_AFTER + 1, (const int[]){ANEW, ANEW, 0, 1, END});
+    check_between(STRATEGY_NO_SHARD, DTYPE_F32, 0, &four, &stages, LOST_AFTER + 1, &last);
+}
+
 /* More ranks: nothing is lost, so that shards need no copies. */
 static void a_world_that_grows(void **state)
 {
@@ -299,6 +321,7 @@ int main(void)
         cmocka_unit_test(replicas),
         cmocka_unit_test(shards_with_copies),
         cmocka_unit_test(stages),
+        cmocka_unit_test(shards_of_two_steps),
         cmocka_unit_test(a_world_that_grows),
         cmocka_unit_test(a_shard_that_is_gone),
     };

@@ -4,13 +4,12 @@
 #include "tests/support/cmocka_all.h"
 
 enum { RANKS = 4 };
-#define NOTHING                                                                                              \
+#define STEPS(live, own_a, own_b, kept_a, kept_b)                                                            \
     {                                                                                                        \
-        -1, {-1, -1},                                                                                        \
-        {                                                                                                    \
-            -1, -1                                                                                           \
-        }                                                                                                    \
+        live, {own_a, own_b}, {kept_a, kept_b}, 0                                                            \
     }
+#define LIVE(live) STEPS(live, -1, -1, -1, -1)
+#define NOTHING    LIVE(-1)
 
 static void expect(const struct recover_rank *ranks, const int *replica_of, int shift, int64_t step,
                    int text_from, const int *from)
@@ -30,7 +29,7 @@ static void equal_ranks(void **state)
 {
     (void)state;
     const int all[RANKS] = {0};
-    struct recover_rank ranks[RANKS] = {NOTHING, {7, {-1, -1}, {-1, -1}}, {8, {-1, -1}, {-1, -1}}, NOTHING};
+    struct recover_rank ranks[RANKS] = {NOTHING, LIVE(7), LIVE(8), NOTHING};
     expect(ranks, all, 0, 8, 2, (const int[]){2, 2, 2, 2});
     ranks[2].live = -1;
     expect(ranks, all, 0, 7, 1, (const int[]){1, 1, 1, 1});
@@ -43,11 +42,16 @@ static void replicas_of_shards(void **state)
 {
     (void)state;
     const int shards[RANKS] = {0, 1, 0, 1};
-    struct recover_rank ranks[RANKS] = {
-        {5, {-1, -1}, {-1, -1}}, {5, {-1, -1}, {-1, -1}}, NOTHING, {6, {-1, -1}, {-1, -1}}};
+    struct recover_rank ranks[RANKS] = {LIVE(5), LIVE(5), NOTHING, LIVE(6)};
     expect(ranks, shards, 0, 5, 0, (const int[]){0, 1, 0, 1});
     ranks[1].live = 6; /* shard 0 is of step 5 alone, shard 1 of step 6 */
     expect(ranks, shards, 0, -1, 0, NULL);
+    ranks[0].finishes = 1; /* and has the gradients of step 6: the text is of a rank that has made it */
+    expect(ranks, shards, 0, 6, 1, (const int[]){0, 1, 0, 3});
+    ranks[1].live = 5; /* then no rank has to */
+    ranks[3].live = -1;
+    ranks[1].finishes = 1;
+    expect(ranks, shards, 0, 5, 0, (const int[]){0, 1, 0, 1});
 }
 
 /* FULL_SHARD on two nodes of two ranks, with copies. */
@@ -55,15 +59,16 @@ static void copies_on_the_next_node(void **state)
 {
     (void)state;
     const int own[RANKS] = {0, 1, 2, 3};
-    struct recover_rank ranks[RANKS] = {{25, {10, 20}, {20, 10}}, {25, {10, 20}, {10, 20}}, NOTHING, NOTHING};
+    struct recover_rank ranks[RANKS] = {STEPS(25, 10, 20, 20, 10), STEPS(25, 10, 20, 10, 20), NOTHING,
+                                        NOTHING};
     expect(ranks, own, 2, 20, 0, (const int[]){0, 1, 0, 1}); /* ranks 0 and 1 go back */
     ranks[0].kept[0] = -1;                                   /* its copy of rank 2 was being made */
     expect(ranks, own, 2, 10, 0, (const int[]){0, 1, 0, 1});
     ranks[0].kept[1] = -1; /* the keeper is lost too */
     expect(ranks, own, 2, -1, 0, NULL);
     /* the loss came right after the copies: nothing is repeated */
-    const struct recover_rank at_once[RANKS] = {
-        {20, {10, 20}, {10, 20}}, {20, {10, 20}, {10, 20}}, NOTHING, NOTHING};
+    const struct recover_rank at_once[RANKS] = {STEPS(20, 10, 20, 10, 20), STEPS(20, 10, 20, 10, 20), NOTHING,
+                                                NOTHING};
     expect(at_once, own, 2, 20, 0, (const int[]){0, 1, 0, 1});
 }
 
@@ -73,7 +78,7 @@ static void ranks_without_anything(void **state)
     const int all[RANKS] = {0};
     const struct recover_rank ranks[RANKS] = {NOTHING, NOTHING, NOTHING, NOTHING};
     expect(ranks, all, 1, -1, 0, NULL);
-    const struct recover_rank begun[RANKS] = {{0, {-1, -1}, {-1, -1}}, NOTHING, NOTHING, NOTHING};
+    const struct recover_rank begun[RANKS] = {LIVE(0), NOTHING, NOTHING, NOTHING};
     expect(begun, all, 0, 0, 0, (const int[]){0, 0, 0, 0});
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/train/recover/recover.h"
 #include "runtime/train/trainer_state.h"
 #include "tests/support/rank_threads.h"
+#include "tests/unit/train/recover/cut_step.h"
 #include "tests/unit/train/train_harness.h"
 
 enum { RANKS = 4, STEPS = 20, LOSSES = 2, EVERY = 4, COPIES = 4 };
@@ -19,6 +20,7 @@ enum { RANKS = 4, STEPS = 20, LOSSES = 2, EVERY = 4, COPIES = 4 };
 struct loss {
     int after; /* finished steps of the rank that is lost, which none has more of */
     int rank;
+    enum cut_at cut; /* CUT_NOWHERE: before the next step; else in it, of which some ranks see no more */
 };
 
 struct run {
@@ -120,6 +122,19 @@ static int make_step(struct rank *r, int32_t *tokens, int32_t *targets, struct m
     return recover_copies_make(r->copies, &text, err);
 }
 
+/* In the step of the loss rank 1 sees no more than the sum; ranks that have the sum go on, and finish the
+ * step.
+ */
+static void make_cut_step(struct rank *r, enum cut_at at, int32_t *tokens, int32_t *targets)
+{
+    struct muster_error err = {0};
+    if (r->rank == 1)
+        cut_next_step(r->trainer, at);
+    (void)make_step(r, tokens, targets, &err);
+    if (at == CUT_IN_SUM) /* the others have finished it: rank 1 must not end their collectives before */
+        (void)pthread_barrier_wait(&r->run->barrier);
+}
+
 static int train(struct rank *r, struct muster_error *err)
 {
     int32_t tokens[1024], targets[1024];
@@ -127,8 +142,11 @@ static int train(struct rank *r, struct muster_error *err)
     for (int step; (step = (int)trainer_whole(r->trainer)) < STEPS;) {
         const struct loss *next = r->round < run->loss_count ? &run->losses[r->round] : NULL;
         const bool lost = next && step >= next->after && r->rank == next->rank;
-        const bool failed = !lost && make_step(r, tokens, targets, err);
-        if (!lost && !failed)
+        const bool cut = next && next->cut && step >= next->after;
+        const bool failed = !lost && !cut && make_step(r, tokens, targets, err);
+        if (cut)
+            make_cut_step(r, next->cut, tokens, targets);
+        else if (!lost && !failed)
             continue;
         if (!next || (failed && step < next->after))
             return -1;
@@ -177,6 +195,7 @@ static struct run run_of(enum strategy strategy, int copies)
     run.training.mesh.side[SIDE_SHARD] = strategy == STRATEGY_HYBRID_SHARD ? 2 : RANKS;
     run.training.mesh.side[SIDE_REPLICATE] = strategy == STRATEGY_HYBRID_SHARD ? 2 : 1;
     run.training.clip_norm = 1;
+    run.training.comm = cut_comm();
     return run;
 }
 
@@ -206,32 +225,48 @@ static void check(enum strategy strategy, int copies, struct loss one, struct lo
     assert_memory_equal(params, expected, (size_t)model_parameters(model) * sizeof *params);
 }
 
+static struct loss before(int after, int rank)
+{
+    return (struct loss){after, rank, CUT_NOWHERE};
+}
+
 /* The lost rank has finished `after` steps, and no rank can finish the next one without it. */
 static void replicas_lose_no_step(void **state)
 {
     (void)state;
-    check(STRATEGY_NO_SHARD, 0, (struct loss){5, 2}, (struct loss){11, 0}, 5, 11);
-    check(STRATEGY_HYBRID_SHARD, 0, (struct loss){6, 3}, (struct loss){6, 1}, 6, 6);
+    check(STRATEGY_NO_SHARD, 0, before(5, 2), before(11, 0), 5, 11);
+    check(STRATEGY_HYBRID_SHARD, 0, before(6, 3), before(6, 1), 6, 6);
+}
+
+/* Ranks 0 and 2 have finished step 6, and of the other shard only rank 1 is left: it has the gradients of
+ * that step. Where the norm has not come to all ranks, none may have stepped. */
+static void shards_of_two_steps(void **state)
+{
+    (void)state;
+    check(STRATEGY_HYBRID_SHARD, 0, (struct loss){5, 3, CUT_IN_SUM}, (struct loss){11, 3, CUT_IN_SUM}, 6, 12);
+    check(STRATEGY_HYBRID_SHARD, 0, (struct loss){5, 3, CUT_IN_NORM}, (struct loss){11, 3, CUT_IN_NORM}, 5,
+          11);
 }
 
 static void copies_go_back_to_the_last_one(void **state)
 {
     (void)state;
-    check(STRATEGY_FULL_SHARD, EVERY, (struct loss){10, 1}, (struct loss){13, 3}, 8, 12);
+    check(STRATEGY_FULL_SHARD, EVERY, before(10, 1), before(13, 3), 8, 12);
     /* The new rank 1 has kept the copy of rank 0, which is lost before the next one is due. */
-    check(STRATEGY_SHARD_OPTIM, EVERY, (struct loss){10, 1}, (struct loss){9, 0}, 8, 8);
+    check(STRATEGY_SHARD_OPTIM, EVERY, before(10, 1), before(9, 0), 8, 8);
 }
 
 static void without_either_all_begin_anew(void **state)
 {
     (void)state;
-    check(STRATEGY_FULL_SHARD, 0, (struct loss){5, 1}, (struct loss){3, 2}, -1, -1);
+    check(STRATEGY_FULL_SHARD, 0, before(5, 1), before(3, 2), -1, -1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replicas_lose_no_step),
+        cmocka_unit_test(shards_of_two_steps),
         cmocka_unit_test(copies_go_back_to_the_last_one),
         cmocka_unit_test(without_either_all_begin_anew),
     };
