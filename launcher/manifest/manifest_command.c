@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "launcher/local/pod/quantity.h"
 #include "launcher/manifest/manifest_options.h"
 #include "proto/base/error.h"
 #include "proto/exit_code.h"
@@ -181,8 +182,67 @@ static int check_word(const char *flag, const char *text, struct muster_error *e
     static const char good[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/:@+";
     if (!text || (*text && strspn(text, good) == strlen(text)))
         return 0;
+    if (!*text)
+        return error_set(err, MUSTER_E_INVALID, "--%s is empty", flag);
     return error_set(err, MUSTER_E_INVALID, "--%s: '%.100s' has a character that does not belong there", flag,
                      text);
+}
+
+/* Of --mem: a number, and K, M, G or T; without one it is megabytes, and 0 is all that a node has. */
+static bool is_slurm_memory(const char *text)
+{
+    const size_t digits = strspn(text, "0123456789");
+    return digits && (!text[digits] || (strchr("KMGT", text[digits]) && !text[digits + 1]));
+}
+
+/* Bytes: what an API server would refuse, and what is too little for any program. */
+static int check_bytes(const struct manifest_options *o, const char *flag, const char *text,
+                       struct muster_error *err)
+{
+    enum { LEAST = 1 << 20 };
+    quantity_thousandths amount;
+    if (!text || (o->kind == MANIFEST_SLURM && is_slurm_memory(text)))
+        return 0;
+    if (o->kind == MANIFEST_SLURM)
+        return error_set(err, MUSTER_E_INVALID, "--%s: '%.64s' is not a size of Slurm's: write 64G", flag,
+                         text);
+    if (!quantity_parse(text, &amount))
+        return error_set(err, MUSTER_E_INVALID, "--%s: '%.64s' is not a quantity of Kubernetes: write 64Gi",
+                         flag, text);
+    if (amount < (quantity_thousandths)LEAST * 1000)
+        return error_set(err, MUSTER_E_INVALID,
+                         "--%s: '%.64s' is less than 1Mi: without a unit it is bytes; write 64Gi", flag,
+                         text);
+    return 0;
+}
+
+/* Whether two entries name the same variable, or the same folder. */
+static bool same_target(const char *a, const char *b, bool claims)
+{
+    const size_t name = strcspn(a, "=");
+    return claims ? !strcmp(strchr(a, '='), strchr(b, '=')) : name == strcspn(b, "=") && !strncmp(a, b, name);
+}
+
+/* A pod with two of a name, or two mounts at one path, is refused, or has the last one. */
+static int check_targets(const char *flag, char *const *entries, bool claims, struct muster_error *err)
+{
+    static const char *const own[] = {"=/opt/muster", "=/dev/shm", "=/etc/muster-secret", "=/"};
+    for (char *const *entry = entries; entry && *entry; entry++) {
+        const char *path = strchr(*entry, '=');
+        for (char *const *other = entries; other < entry; other++)
+            if (same_target(*entry, *other, claims))
+                return error_set(err, MUSTER_E_INVALID, "--%s: '%.200s' and '%.200s' are for the same %s",
+                                 flag, *other, *entry, claims ? "path" : "variable");
+        for (size_t i = 0; claims && i < sizeof own / sizeof *own; i++)
+            if (!strcmp(path, own[i]))
+                return error_set(err, MUSTER_E_INVALID,
+                                 "--%s: '%.200s': no claim can be at %s: choose another path", flag, *entry,
+                                 path + 1);
+        if (claims && strchr(path, ':'))
+            return error_set(err, MUSTER_E_INVALID, "--%s: '%.200s': a path of a pod has no ':'", flag,
+                             *entry);
+    }
+    return 0;
 }
 
 static int check_list(const char *flag, char *const *entries, bool claims, struct muster_error *err)
@@ -215,7 +275,12 @@ static int manifest_check(const struct manifest_options *o, struct muster_error 
                    check_word("image", o->image, err) < 0 ||
                    check_word("launcher-image", o->launcher_image, err) < 0 ||
                    check_word("memory", o->memory, err) < 0 || check_word("shm", o->shm, err) < 0 ||
-                   check_list("env", o->env, false, err) < 0 || check_list("claim", o->claims, true, err) < 0
+                   check_bytes(o, "memory", o->memory, err) < 0 ||
+                   (o->kind != MANIFEST_SLURM && check_bytes(o, "shm", o->shm, err) < 0) ||
+                   check_list("env", o->env, false, err) < 0 ||
+                   check_list("claim", o->claims, true, err) < 0 ||
+                   check_targets("env", o->env, false, err) < 0 ||
+                   check_targets("claim", o->claims, true, err) < 0
                ? -1
                : 0;
 }

@@ -243,6 +243,12 @@ static int add_mount(const struct volumes_place *place, const struct tree_node *
     if (!*clean)
         return mount_refuse(place, node, PATH_FIELD(path, "mountPath"),
                             "a path from / on, without .., other than / itself is needed");
+    if (strchr(to, ':'))
+        return mount_refuse(place, node, PATH_FIELD(path, "mountPath"), "must not contain ':'");
+    for (int i = 0; i < pod->mount_count; i++)
+        if (!strcmp(pod->mounts[i].path, clean))
+            return mount_refuse(place, node, PATH_FIELD(path, "mountPath"),
+                                "must be unique: another mount has this path");
     if (pod->mount_count == MOUNTS_LIMIT)
         return mount_refuse(place, node, path, "more mounts than muster local makes (256)");
     int number = find_volume(place, claim ? claim : volume, claim ? NULL : PATH_INDEX(volumes, at), err);

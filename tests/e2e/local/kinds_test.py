@@ -306,6 +306,11 @@ class Volumes(KindTest):
         self.assertIn("the volume n is of a kind that is not mounted here", err)
         self.assertIn("volumeMounts[2].name: Invalid: there is no volume of this name", err)
         self.assertEqual(pods[0]["mounts"], [])
+        volumes = [{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {}}]
+        mounts = [{"name": "a", "mountPath": "/a"}, {"name": "b", "mountPath": "/a/"}, {"name": "b", "mountPath": "/b:ro"}]
+        pods, err = dry_run(batch("b", 1, volumes=volumes, mounts=mounts), code=2)
+        self.assertIn("volumeMounts[1].mountPath: Invalid: must be unique: another mount has this path", err)
+        self.assertIn("volumeMounts[2].mountPath: Invalid: must not contain ':'", err)
 
     @unittest.skipUnless(FORBIDDABLE, "namespaces cannot be forbidden here")
     def test_without_namespaces_it_is_said(self):
