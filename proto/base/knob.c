@@ -317,12 +317,24 @@ const struct knob *knob_find_letter(const struct knob_table *table, char letter)
     return NULL;
 }
 
+/* Where a table's names have sections ("training.steps"), the section is no part of the likeness: it would
+ * make all names of a section near to each other. */
 const char *knob_nearest(const struct knob_table *table, const char *name)
 {
+    const char *dot = strchr(name, '.');
+    const size_t section = dot ? (size_t)(dot - name) + 1 : 0;
+    size_t count = 0;
     scope_free const char **names = mem_calloc(table->count, sizeof *names);
     if (!names)
         return NULL;
     for (size_t i = 0; i < table->count; i++)
-        names[i] = table->knobs[i].name;
-    return text_nearest(name, names, table->count);
+        if (!strncmp(table->knobs[i].name, name, section))
+            names[count++] = table->knobs[i].name + section;
+    if (!count) { /* of no section */
+        for (; count < table->count; count++)
+            names[count] = table->knobs[count].name;
+        return text_nearest(name, names, count);
+    }
+    const char *near = text_nearest(name + section, names, count);
+    return near ? near - section : NULL;
 }

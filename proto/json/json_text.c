@@ -41,3 +41,24 @@ json_t *json_text_read(const char *path, struct muster_error *err)
         return NULL;
     return json_text_parse(path, text.data ? text.data : "", text.length, err);
 }
+
+const char *json_text_kind(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return json_object_size(value) ? "an object" : "an empty object";
+    case JSON_ARRAY:
+        return json_array_size(value) ? "a list" : "an empty list";
+    case JSON_STRING:
+        return json_string_length(value) ? "a text" : "an empty text";
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return "a number";
+    case JSON_TRUE:
+        return "true";
+    case JSON_FALSE:
+        return "false";
+    default:
+        return "null";
+    }
+}

@@ -17,6 +17,9 @@ static inline void guard_json(json_t **value)
     json_decref(*value);
 }
 
+/* "null", "a number", "an empty list": for errors. */
+const char *json_text_kind(const json_t *value);
+
 /* The object, owned by the caller (json_decref); NULL: MUSTER_E_INVALID "name:line:column: ...",
  * MUSTER_E_LIMIT. */
 json_t *json_text_parse(const char *name, const char *text, size_t length, struct muster_error *err);

@@ -75,8 +75,8 @@ static int64_t count_samples(const struct data *data, const char *path, const st
                          "data.packing is %s, but the token shards of %s do not say where documents end",
                          packing_name(data->packing), path);
     if (tokens == 0)
-        return error_set(err, MUSTER_E_INVALID, "data.path %s holds no text: every file is empty or binary",
-                         path);
+        return error_set(err, MUSTER_E_INVALID,
+                         "data.path %s holds no text: its files, or the texts in them, are empty", path);
     if (by_documents(data))
         return documents;
     if (tokens < (int64_t)data->T + 1)

@@ -51,12 +51,22 @@ static int read_document(const struct documents_options *o, const struct mapping
     return end_document(o, sink, err);
 }
 
-/* The error for a record without a text: names its keys, with advice for well-known records. */
+/* The error for a record without a text: names the known key whose value is none, or all of its keys. */
 static int no_text(const struct documents_options *o, const json_t *record, struct muster_error *err)
 {
+    const char *const texts[] = {o->text_key, DOCUMENTS_PROMPT, DOCUMENTS_COMPLETION, "instruction",
+                                 "output",    "messages",       "conversations"};
+    enum { TURNS_FROM = 5 };
     scope_buffer keys = {0};
     const char *key;
     json_t *value;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        value = json_object_get(record, texts[i]);
+        if (value && !json_is_string(value))
+            return error_set(err, MUSTER_E_INVALID, "the value of '%s' is %s, where %s expected%s", texts[i],
+                             json_text_kind(value), i < TURNS_FROM ? "a text is" : "the turns of a chat are",
+                             i ? "" : " (data.text_key)");
+    }
     json_object_foreach((json_t *)record, key, value)
     {
         (void)buffer_printf(&keys, "%s%.40s", keys.length ? ", " : "", key);
@@ -86,7 +96,10 @@ static int add_record(const struct documents_options *o, const json_t *record, s
                  *completion = json_object_get(record, DOCUMENTS_COMPLETION);
     int added;
     if (!json_is_object(record) && !json_is_string(record))
-        return error_set(err, MUSTER_E_INVALID, "a record is no JSON object");
+        return json_is_array(record) && !json_array_size(record)
+                   ? error_set(err, MUSTER_E_INVALID, "an empty list: there is no record")
+                   : error_set(err, MUSTER_E_INVALID, "a record is %s, where an object or a text is expected",
+                               json_text_kind(record));
     text = json_is_string(record) ? record : text;
     if (!json_is_string(text) && o->chat && chat_is(record, o->text_key)) /* its template ends it */
         return chats_add(o->chat, o->tokenizer, record, o->text_key, sink, err) < 0

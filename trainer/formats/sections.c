@@ -6,6 +6,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "trainer/formats/formats_internal.h"
+#include "trainer/formats/meant.h"
 #include "trainer/formats/rows.h"
 #include "trainer/formats/scalar.h"
 #include "trainer/formats/stages.h"
@@ -71,8 +72,8 @@ bool sections_recognise(const struct tree_node *root)
 
 static int unknown_key(struct key_walk *walk, const struct tree_entry *entry, const char *name)
 {
-    char place[KEY_PLACE];
-    const char *nearest = knob_nearest(train_config_table(), name);
+    char place[KEY_PLACE], text[MEANT_SIZE];
+    const char *nearest = setting_meant(name, text);
     key_place(walk, entry->line, entry->column, place);
     if (nearest)
         return error_set(walk->assign->err, MUSTER_E_INVALID, "%s: unknown key '%s'; did you mean '%s'?",

@@ -7,6 +7,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "runtime/config/train_config_check.h"
+#include "trainer/formats/meant.h"
 #include "trainer/formats/scalar.h"
 
 enum { WHERE_SIZE = 64 };
@@ -81,9 +82,9 @@ static const char *stage_place(const struct stage_reader *r, int line, int colum
 static const struct knob *find_key(const struct stage_reader *r, const struct tree_entry *entry,
                                    const char *name)
 {
-    char place[KEY_PLACE];
+    char place[KEY_PLACE], text[MEANT_SIZE];
     const struct knob *knob = row_of(name);
-    const char *nearest = knob ? NULL : knob_nearest(train_config_table(), name);
+    const char *nearest = knob ? NULL : setting_meant(name, text);
     stage_place(r, entry->line, entry->column, place);
     if (!knob && nearest)
         (void)error_set(r->err, MUSTER_E_INVALID, "%s: unknown key '%s' of a stage; did you mean '%s'?",

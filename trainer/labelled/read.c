@@ -178,9 +178,16 @@ static int json_label(const json_t *value, struct label_names *names, struct mus
 static int read_record(const struct labelled_read *r, const json_t *root, struct label_names *names,
                        struct token_sink *sink, struct muster_error *err)
 {
+    if (json_is_array(root) && !json_array_size(root))
+        return error_set(err, MUSTER_E_INVALID, "an empty list: there is no record");
     if (!json_is_object(root))
-        return error_set(err, MUSTER_E_INVALID, "a record is no JSON object");
+        return error_set(err, MUSTER_E_INVALID, "a record is %s, where an object is expected",
+                         json_text_kind(root));
     const json_t *text = json_object_get(root, r->text_key), *label = json_object_get(root, r->label_key);
+    if (text && !json_is_string(text))
+        return error_set(err, MUSTER_E_INVALID,
+                         "the value of '%s' is %s, where a text is expected (data.text_key)", r->text_key,
+                         json_text_kind(text));
     if (!json_is_string(text) || !label)
         return error_set(err, MUSTER_E_INVALID, "no %s under the key '%s' (%s)",
                          json_is_string(text) ? "label" : "text",

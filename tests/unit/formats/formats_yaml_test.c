@@ -59,6 +59,13 @@ static const struct {
     {T "{no_decay: null}", "# no_decay: []", NULL},
     {T "{no_decay: [a, null]}", NULL, "t.yaml:2:26: training.no_decay: null found where a single value"},
     {T "{stepps: null}", NULL, "unknown key 'training.stepps'; did you mean 'training.steps'?"},
+    /* by another program's key, by a common word, by the key of another section; and nothing far-fetched */
+    {"model: {n_embd: 64}", NULL, "unknown key 'model.n_embd'; did you mean 'model.channels'?"},
+    {"model: {width: 64}", NULL, "unknown key 'model.width'; did you mean 'model.channels'?"},
+    {T "{max_steps: 3}", NULL, "unknown key 'training.max_steps'; did you mean 'training.steps'?"},
+    {T "{fp16: true}", NULL, "unknown key 'training.fp16'; did you mean 'training.dtype'?"},
+    {T "{layers: 3}", NULL, "unknown key 'training.layers'; did you mean 'model.layers'?"},
+    {T "{gpus: 2}", NULL, "unknown key 'training.gpus'; muster-train --help lists every key"},
     {"\nlora: null", "# rank: 0", NULL},
     {"\nlogging: {dir: null, trace: null, samples: ~}", "# dir: \"\"", NULL},
     {T "{checkpoint_dir: c, stages: [{steps: 3, learning_rate: null, name: null, data: ~}]}",
