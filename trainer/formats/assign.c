@@ -10,7 +10,6 @@
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
 #include "runtime/config/train_config_check.h"
-#include "trainer/formats/meant.h"
 #include "trainer/formats/scalar.h"
 
 static const struct knob *knob_of(const char *key)
@@ -114,8 +113,7 @@ static int set_value(struct assign *a, const struct knob *knob, const char *text
 
 static int refuse_override(const char *key, struct muster_error *err)
 {
-    char text[MEANT_SIZE];
-    const char *nearest = setting_meant(key, text);
+    const char *nearest = knob_nearest(train_config_table(), key);
     if (nearest)
         return error_set(err, MUSTER_E_INVALID, "--set: unknown key '%s'; did you mean '%s'?", key, nearest);
     return error_set(err, MUSTER_E_INVALID, "--set: unknown key '%s'; muster-train --help lists every key",
