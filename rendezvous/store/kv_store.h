@@ -10,6 +10,7 @@
 #ifndef MUSTER_RENDEZVOUS_STORE_KV_STORE_H
 #define MUSTER_RENDEZVOUS_STORE_KV_STORE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,8 @@ struct kv_store {
     /* Adds delta to the decimal number that key holds (a missing key counts as 0); value (may be NULL) gets
      * the sum. */
     int (*add)(void *ctx, const char *key, int64_t delta, int64_t *value, struct muster_error *err);
+    /* Whether the store is gone for ever, without a request: for waits that are not its own. NULL: never. */
+    bool (*is_gone)(void *ctx);
     void *ctx;
 };
 

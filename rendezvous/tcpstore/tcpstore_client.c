@@ -6,6 +6,7 @@
 #include "rendezvous/tcpstore/tcpstore_client.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include "proto/base/address.h"
@@ -233,9 +234,16 @@ static int kv_add(void *ctx, const char *key, int64_t delta, int64_t *value, str
     return tcpstore_client_add(ctx, key, delta, value, err);
 }
 
+static bool kv_is_gone(void *ctx)
+{
+    const struct tcpstore_client *c = ctx;
+    struct pollfd entry = {.fd = c->fd, .events = POLLRDHUP};
+    return c->fd < 0 || (poll(&entry, 1, 0) > 0 && entry.revents);
+}
+
 struct kv_store tcpstore_client_kv(struct tcpstore_client *c)
 {
-    return (struct kv_store){.set = kv_set, .get = kv_get, .add = kv_add, .ctx = c};
+    return (struct kv_store){.set = kv_set, .get = kv_get, .add = kv_add, .is_gone = kv_is_gone, .ctx = c};
 }
 
 int tcpstore_client_address(const struct tcpstore_client *c, char *out, size_t size, struct muster_error *err)

@@ -32,6 +32,9 @@ struct tcpstore_client_options {
         *key; /* the job's key, MAC_KEY_SIZE bytes; an agent's store must ask for its proof. NULL: none */
     int64_t timeout_ns; /* limit of connecting, and of each call without a timeout parameter; 0: 300 s,
                            torch's default */
+    bool (*is_over)(
+        void *context); /* asked between attempts: true ends connecting, MUSTER_E_CANCELLED; NULL */
+    void *context;
 };
 
 struct tcpstore_client;

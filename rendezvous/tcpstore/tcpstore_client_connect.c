@@ -82,7 +82,8 @@ static int64_t jittered(int64_t delay_ns)
     return delay_ns / 2 + (int64_t)((bits >> 33) % (uint64_t)(delay_ns / 2));
 }
 
-static int connect_until(struct tcpstore_client *c, struct muster_error *err)
+static int connect_until(struct tcpstore_client *c, const struct tcpstore_client_options *options,
+                         struct muster_error *err)
 {
     struct instant start = clock_now(NULL), deadline = instant_add(start, c->timeout_ns);
     int64_t delay = BACKOFF_MIN_NS;
@@ -104,6 +105,9 @@ static int connect_until(struct tcpstore_client *c, struct muster_error *err)
         /* a time-out of our own explains less than the failure before it */
         if (failed.code != MUSTER_E_TIMEOUT || !cause.code)
             cause = failed;
+        if (options->is_over && options->is_over(options->context))
+            return error_set(err, MUSTER_E_CANCELLED, "the TCPStore at %s:%u is of a round that is over: %s",
+                             c->host, c->port, cause.text);
         struct instant next = instant_add(clock_now(NULL), jittered(delay));
         bool final = failed.code == MUSTER_E_PROTOCOL || failed.code == MUSTER_E_NOMEM ||
                      failed.code == MUSTER_E_UNSUPPORTED;
@@ -140,7 +144,7 @@ struct tcpstore_client *tcpstore_client_connect(const struct tcpstore_client_opt
     }
     if (!c || !c->host || !c->prefix)
         error_set(err, MUSTER_E_NOMEM, "no memory for a TCPStore client");
-    else if (!connect_until(c, err)) {
+    else if (!connect_until(c, options, err)) {
         c->key = NULL;
         return c;
     }

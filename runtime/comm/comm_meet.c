@@ -7,6 +7,7 @@
 
 #include "proto/base/buffer.h"
 #include "proto/base/error.h"
+#include "runtime/comm/comm_internal.h"
 
 enum { KEY_BYTES = 256 };
 
@@ -57,6 +58,24 @@ int comm_board_get(const struct comm_board *board, const char *what, int rank, c
                          value.length, length);
     memcpy(data, value.data, length);
     return 0;
+}
+
+int comm_await_peer(const struct kv_store *store, struct pollfd *entries, int count, struct instant deadline,
+                    const char *what, struct muster_error *err)
+{
+    for (;;) {
+        struct muster_error late = {0};
+        const struct instant slice = instant_min(deadline, instant_add(clock_now(NULL), COMM_SLICE_NS));
+        if (!comm_await(entries, count, slice, what, &late))
+            return 0;
+        if (late.code == MUSTER_E_TIMEOUT && store && store->is_gone && store->is_gone(store->ctx))
+            return error_set(err, MUSTER_E_PEER, "%s: the store is gone, and with it this round", what);
+        if (late.code != MUSTER_E_TIMEOUT || instant_reached(clock_now(NULL), deadline)) {
+            if (err)
+                *err = late;
+            return -1;
+        }
+    }
 }
 
 int comm_await(struct pollfd *entries, int count, struct instant deadline, const char *what,

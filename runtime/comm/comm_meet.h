@@ -32,5 +32,11 @@ int comm_board_get(const struct comm_board *board, const char *what, int rank, c
 /* Waits until an entry is ready; -1 with MUSTER_E_TIMEOUT or MUSTER_E_IO. what: "connecting to rank 3". */
 int comm_await(struct pollfd *entries, int count, struct instant deadline, const char *what,
                struct muster_error *err);
+/* The same while a comm is made: MUSTER_E_PEER as well when the store is gone, within COMM_SLICE_NS. A rank
+ * may be lost after it has published its record and before it calls; then only the end of the round ends the
+ * wait.
+ */
+int comm_await_peer(const struct kv_store *store, struct pollfd *entries, int count, struct instant deadline,
+                    const char *what, struct muster_error *err);
 
 #endif

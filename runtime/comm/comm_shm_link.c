@@ -131,8 +131,8 @@ static int send_message(int socket, const void *data, size_t length, const int *
 }
 
 /* fds has room for HOST_ARENAS_MAX; *fd_count receives how many arrived and are now owned by the caller. */
-static int receive_message(int socket, void *data, size_t length, int *fds, int *fd_count,
-                           struct instant deadline, const char *what, struct muster_error *err)
+static int receive_message(const struct kv_store *store, int socket, void *data, size_t length, int *fds,
+                           int *fd_count, struct instant deadline, const char *what, struct muster_error *err)
 {
     union {
         struct cmsghdr header;
@@ -140,7 +140,7 @@ static int receive_message(int socket, void *data, size_t length, int *fds, int 
     } control;
     *fd_count = 0;
     for (;;) {
-        if (comm_await(&(struct pollfd){.fd = socket, .events = POLLIN}, 1, deadline, what, err))
+        if (comm_await_peer(store, &(struct pollfd){.fd = socket, .events = POLLIN}, 1, deadline, what, err))
             return -1;
         struct iovec part = {.iov_base = data, .iov_len = length};
         struct msghdr message = {.msg_iov = &part,
@@ -318,7 +318,8 @@ static int hear(struct opening *o, int rank, struct muster_error *err)
     char what[64];
     int fds[HOST_ARENAS_MAX], fd_count, socket = o->link->peers[rank].socket;
     describe_peer(what, rank);
-    if (receive_message(socket, &hello, sizeof hello, fds, &fd_count, o->board.deadline, what, err))
+    if (receive_message(o->board.store, socket, &hello, sizeof hello, fds, &fd_count, o->board.deadline, what,
+                        err))
         return -1;
     if (!memcmp(hello.magic, hello_magic, sizeof hello.magic) && hello.rank == rank &&
         hello.size == o->options->size)
@@ -345,7 +346,7 @@ static int answer(struct opening *o, int listener, bool *taken, struct muster_er
 {
     *taken = false;
     struct pollfd entry = {.fd = listener, .events = POLLIN};
-    if (comm_await(&entry, 1, o->board.deadline, "waiting for higher ranks", err))
+    if (comm_await_peer(o->board.store, &entry, 1, o->board.deadline, "waiting for higher ranks", err))
         return -1;
     scope_close int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0) {
@@ -355,7 +356,7 @@ static int answer(struct opening *o, int listener, bool *taken, struct muster_er
     struct hello hello;
     int fds[HOST_ARENAS_MAX], fd_count;
     struct instant limit = instant_min(o->board.deadline, instant_add(clock_now(NULL), GREETING_NS));
-    if (receive_message(fd, &hello, sizeof hello, fds, &fd_count, limit, "a caller", NULL))
+    if (receive_message(o->board.store, fd, &hello, sizeof hello, fds, &fd_count, limit, "a caller", NULL))
         return 0; /* unauthenticated peer; our own ranks reconnect only by starting again */
     if (!call_is_ours(o, fd, &hello)) {
         for (int i = 0; i < fd_count; i++)
@@ -499,7 +500,7 @@ int host_link_receive(struct host_link *link, int peer, void *data, size_t lengt
     char what[64];
     int fds[HOST_ARENAS_MAX], count;
     describe_peer(what, peer);
-    if (receive_message(link->peers[peer].socket, data, length, fds, &count, deadline, what, err))
+    if (receive_message(NULL, link->peers[peer].socket, data, length, fds, &count, deadline, what, err))
         return -1;
     int wanted = fd ? 1 : 0;
     for (int i = wanted; i < count; i++)

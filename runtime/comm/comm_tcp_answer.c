@@ -184,14 +184,14 @@ static int name_missing(const struct tcp_callers *c, int wanted, struct muster_e
     return error_wrap(err, "rank %s has not connected to rank %d", comm_ranks_text(&ranks), tcp->comm.rank);
 }
 
-int tcp_await(const struct tcp_run *run, struct pollfd *entries, int count, struct instant deadline,
-              const char *what, struct muster_error *err)
+int tcp_await(const struct tcp_comm *tcp, const struct tcp_run *run, struct pollfd *entries, int count,
+              struct instant deadline, const char *what, struct muster_error *err)
 {
+    if (!run)
+        return comm_await_peer(tcp->board.store, entries, count, deadline, what, err);
     for (;;) {
         struct muster_error late = {0};
         struct instant slice = instant_min(deadline, instant_add(clock_now(NULL), COMM_SLICE_NS));
-        if (!run)
-            return comm_await(entries, count, deadline, what, err);
         if (!comm_await(entries, count, slice, what, &late))
             return 0;
         if (tcp_interrupted(run, err))
@@ -217,7 +217,7 @@ static int await_callers(struct tcp_callers *c, int wanted, struct muster_error 
         limit = instant_min(limit, caller_limit(c, i));
     }
     struct muster_error late = {0};
-    if (!tcp_await(c->run, c->entries, 1 + c->count, limit, "waiting for higher ranks", &late) ||
+    if (!tcp_await(c->tcp, c->run, c->entries, 1 + c->count, limit, "waiting for higher ranks", &late) ||
         (late.code == MUSTER_E_TIMEOUT && !instant_reached(clock_now(NULL), c->deadline)))
         return 0;
     if (err)

@@ -202,9 +202,9 @@ int tcp_answer_links(struct tcp_comm *tcp, struct muster_error *err);
 /* The same for one higher rank that is no link, while an operation runs. */
 int tcp_answer_one(const struct tcp_run *run, int rank, struct instant deadline, struct muster_error *err);
 void tcp_forget_callers(struct tcp_comm *tcp);
-/* As comm_await; with a run, a reason to stop ends it, too. */
-int tcp_await(const struct tcp_run *run, struct pollfd *entries, int count, struct instant deadline,
-              const char *what, struct muster_error *err);
+/* As comm_await_peer; with a run, as comm_await, and a reason to stop ends it, too. */
+int tcp_await(const struct tcp_comm *tcp, const struct tcp_run *run, struct pollfd *entries, int count,
+              struct instant deadline, const char *what, struct muster_error *err);
 
 /* ---- comm_tcp_wire.c ---- */
 

@@ -168,7 +168,7 @@ static int introduce_all(struct tcp_comm *tcp, const struct tcp_run *run, const 
         if (next == count)
             return 0;
         describe_address(what, &callees[next / TCP_ROLE_COUNT]);
-        if (tcp_await(run, entries, count, deadline, what, err))
+        if (tcp_await(tcp, run, entries, count, deadline, what, err))
             return -1;
         for (int i = next; i < count; i++) {
             if (!entries[i].revents)
@@ -205,7 +205,7 @@ static int hear(struct tcp_comm *tcp, const struct tcp_run *run, int rank, enum 
         return error_errno(err, "a low-water mark");
     while (have < sizeof hello) {
         struct pollfd entry = {.fd = fd, .events = POLLIN};
-        if (tcp_await(run, &entry, 1, deadline, what, err))
+        if (tcp_await(tcp, run, &entry, 1, deadline, what, err))
             return -1;
         ssize_t got = recv(fd, (char *)&hello + have, sizeof hello - have, MSG_DONTWAIT);
         if (got < 0 && (errno == EINTR || errno == EAGAIN))

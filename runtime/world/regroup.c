@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -32,14 +33,14 @@ struct regroup {
     pthread_cond_t changed;
     /* under the lock */
     struct holder holders[REGROUP_HOLDERS];
-    int64_t round;    /* this rank is in */
-    size_t seen;      /* bytes in the socket that were read */
-    bool told;        /* word has come, and no place was taken since */
-    bool answered;    /* the last word was */
-    bool busy;        /* between a place, or regroup_busy, and regroup_ready */
-    bool ended;       /* the launcher has gone */
-    bool placed;      /* a place has come after the last word */
-    size_t place_end; /* where its line ends, in the socket */
+    int64_t round;      /* this rank is in */
+    size_t seen;        /* bytes in the socket that were read */
+    _Atomic(bool) told; /* word has come, and no place was taken since; read without the lock, too */
+    bool answered;      /* the last word was */
+    bool busy;          /* between a place, or regroup_busy, and regroup_ready */
+    bool ended;         /* the launcher has gone */
+    bool placed;        /* a place has come after the last word */
+    size_t place_end;   /* where its line ends, in the socket */
     struct world_place place;
     bool stops;
     char text[LINES_BYTES];
@@ -99,11 +100,14 @@ int regroup_read_place(const char *line, struct world_place *place, struct muste
 static void answer(struct regroup *r)
 {
     static const char word[] = "held\n";
-    if (!r->told || r->answered || r->busy)
+    if (!r->told || r->answered)
         return;
-    for (int i = 0; i < REGROUP_HOLDERS; i++)
+    for (int i = 0; i < REGROUP_HOLDERS;
+         i++) /* also if busy: waits of communicators that are made end, too */
         if (r->holders[i].let_go)
             r->holders[i].let_go(r->holders[i].context);
+    if (r->busy)
+        return;
     r->answered = true;
     if (send(r->fd, word, sizeof word - 1, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)(sizeof word - 1))
         r->ended = true; /* the launcher does not read: it has gone, or will kill this rank */
@@ -292,6 +296,12 @@ int regroup_hold(struct regroup *r, void (*let_go)(void *context), void *context
                            REGROUP_HOLDERS);
 }
 
+bool regroup_is_told(void *regroup)
+{
+    const struct regroup *r = regroup;
+    return atomic_load(&r->told);
+}
+
 bool regroup_busy(struct regroup *r)
 {
     if (!r)
@@ -332,7 +342,8 @@ int regroup_await(struct regroup *r, int64_t wait_ns, struct world_place *place,
         place->elastic = elastic;
         place->agent_store = store;
         r->round = place->round;
-        r->told = r->answered = r->placed = false;
+        r->told = false;
+        r->answered = r->placed = false;
         r->busy = true;
         result = 1;
     } else if (r->told) {

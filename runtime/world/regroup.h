@@ -39,9 +39,12 @@ void regroup_unlock(struct regroup *regroup);
 
 /* Waits at most wait_ns for the word, and then for the place. 1: *place has its ranks, address and round, and
  * the rest as it was; 0: no word came; -1: the launcher has gone. From then on a second word is not answered
- * until regroup_ready: a rank that is stuck in new connections is started anew by its launcher. */
+ * until regroup_ready, but it calls the functions of regroup_hold: they end what they can of the rank's new
+ * connections. A rank that is stuck all the same is started anew by its launcher. */
 int regroup_await(struct regroup *regroup, int64_t wait_ns, struct world_place *place,
                   struct muster_error *err);
+/* Whether the word has come, and no place was taken since: for waits of any thread. */
+bool regroup_is_told(void *regroup);
 /* This rank has communicators that no function ends, or makes some: the word is not answered until
  * regroup_ready. Whether it was busy before; regroup NULL: true. */
 bool regroup_busy(struct regroup *regroup);

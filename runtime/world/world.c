@@ -112,7 +112,9 @@ static int join(struct muster_world *world, struct muster_error *err)
                                                     .port = place->master_port,
                                                     .prefix = prefix,
                                                     .key = world->has_key ? world->key : NULL,
-                                                    .timeout_ns = world->timeout_ns};
+                                                    .timeout_ns = world->timeout_ns,
+                                                    .is_over = world->regroup ? regroup_is_told : NULL,
+                                                    .context = world->regroup};
     world->client = tcpstore_client_connect(&options, err);
     if (!world->client)
         return error_wrap(err, "rank %d of %d", place->rank, place->size);
@@ -304,7 +306,8 @@ int muster_world_rejoin(struct muster_world *world, int64_t wait_ns, struct must
     if (!world->goes_anywhere && (world->place.rank != rank || world->place.size != size))
         return error_set(err, MUSTER_E_STATE, "rank %d of %d would be rank %d of %d after a regroup", rank,
                          size, world->place.rank, world->place.size);
-    if (join(world, err) < 0 || make_cut(world, err) < 0)
+    if (join(world, err) < 0 || make_cut(world, err) < 0 ||
+        regroup_hold(world->regroup, let_go, world, err) < 0) /* cuts at once if the next word has come */
         return -1;
     regroup_ready(world->regroup); /* until the next communicator is made, see regroup_busy */
     return 1;
@@ -414,7 +417,8 @@ static int run_collective(struct muster_world *world, const struct comm_op *op, 
                                                    .store = &world->store,
                                                    .address = address,
                                                    .timeout_ns = world->timeout_ns};
-        const bool busy = regroup_busy(root_of(world)->regroup); /* nothing ends a creation */
+        const bool busy =
+            regroup_busy(root_of(world)->regroup); /* until the creation has ended, with the store */
         struct world_comm *comm = world_comm_create(&options, err);
         regroup_lock(root_of(world)->regroup);
         world->comm = comm;
@@ -496,6 +500,13 @@ static int part_get(void *ctx, const char *key, struct buffer *out, int64_t time
     return part_key(part, key, whole, err) ? -1 : store->get(store->ctx, whole, out, timeout_ns, err);
 }
 
+static bool part_is_gone(void *ctx)
+{
+    const struct muster_world *part = ctx;
+    const struct kv_store *store = &part->parent->store;
+    return store->is_gone && store->is_gone(store->ctx);
+}
+
 static int part_add(void *ctx, const char *key, int64_t delta, int64_t *value, struct muster_error *err)
 {
     const struct muster_world *part = ctx;
@@ -562,6 +573,7 @@ struct muster_world *muster_world_split(struct muster_world *world, int32_t colo
     part->timeout_ns = world->timeout_ns;
     part->parent = world;
     (void)snprintf(part->prefix, sizeof part->prefix, "part-%lld.%d/", (long long)++world->splits, color);
-    part->store = (struct kv_store){.set = part_set, .get = part_get, .add = part_add, .ctx = part};
+    part->store = (struct kv_store){
+        .set = part_set, .get = part_get, .add = part_add, .is_gone = part_is_gone, .ctx = part};
     return take_pointer(&part);
 }

@@ -42,6 +42,13 @@ def children(pid, name="muster-train"):
     return [int(word) for word in done.stdout.split()]
 
 
+def can_trace(folder):
+    try:
+        return subprocess.run(["strace", "-o", str(folder / "probe"), "true"], capture_output=True, text=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
 class Job:
     """Agents on loopback addresses with two ranks each; those beyond `nodes` are spare."""
 
@@ -169,6 +176,23 @@ class Regroup(unittest.TestCase):
         self.assertEqual(set(before) - set(job.workers(0)), {lost})
         job.agents[0].kill()
 
+    @unittest.skipUnless(KILLS, "the long one")
+    def test_the_new_rank_is_lost_while_it_calls(self):
+        """The others have its address and wait for its call: strace kills it at the system call. The fourth would be the next communicator's."""
+        if not can_trace(self.base):
+            self.skipTest("strace cannot trace here (ptrace is refused, or there is no strace)")
+        for call in (1, 2, 3):
+            with self.subTest(call=call):
+                late = f"""[ "$MUSTER_ROUND.$RANK" = 1.2 ] && exec strace -D -f -qq -o /dev/null -e trace=connect -e inject=connect:signal=KILL:when={call} "$@"; exec "$@\""""
+                job = Job(self, f"call-{call}", REPLICAS | {"steps": 1000000}, nodes=1, nproc=3, tracer=("sh", "-c", late, "sh"))
+                before = job.workers(0)
+                lost = next(pid for pid in before if b"\0RANK=2\0" in pathlib.Path(f"/proc/{pid}/environ").read_bytes())
+                job.await_step(20)
+                os.kill(lost, signal.SIGKILL)
+                wait_until(lambda: "restart 2 of" in job.said() and job.regroups() or job.over(), lambda: f"the ranks regroup: {job.said()[-2000:]}", LIMIT)
+                self.assertEqual(set(before) - set(job.workers(0)), {lost})
+                job.agents[0].kill()
+
     def go_on(self, job, ranks, stays, lost, change):
         """After the change there are so many ranks, which go on where they were; those of node 0 keep their processes. A busy machine may
         have a node lost and found in between, so that regroups are not counted."""
@@ -283,11 +307,7 @@ class Regroup(unittest.TestCase):
     @unittest.skipUnless(KILLS, "the long one")
     def test_no_checkpoint_is_opened(self):
         """Neither by ranks that stay nor by the one that is new: strace sees each file that a process opens."""
-        try:
-            seen = subprocess.run(["strace", "-o", str(self.base / "probe"), "true"], capture_output=True, text=True).returncode == 0
-        except FileNotFoundError:
-            seen = False
-        if not seen:
+        if not can_trace(self.base):
             self.skipTest("strace cannot trace here (ptrace is refused, or there is no strace)")
         saved = self.base / "saved"
         training = COPIES | {"steps": 400, "checkpoint_dir": str(saved), "checkpoint_every": 40}

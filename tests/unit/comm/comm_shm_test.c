@@ -10,6 +10,7 @@
 #include "runtime/comm/comm_internal.h"
 #include "runtime/comm/comm_reduce.h"
 #include "runtime/comm/comm_shm_internal.h"
+#include "runtime/comm/comm_tcp_internal.h"
 #include "tests/support/faults.h"
 #include "tests/unit/comm/comm_test_trials.h"
 
@@ -559,6 +560,73 @@ static void bad_options_are_rejected(void **state)
     device_cpu()->close(device);
 }
 
+/* ---- a round that ends while its ranks meet ---- */
+
+/* A store in which a rank 1 has been, but not for long; the wrapped store is its first member. */
+struct closing_store {
+    struct kv_store real;
+    _Atomic(bool) gone;
+};
+
+static int closing_set(void *ctx, const char *key, const void *data, size_t n, struct muster_error *err)
+{
+    struct closing_store *closing = ctx;
+    if (strstr(key, "/at/")) /* this rank has published its record: from then on it waits for rank 1's call */
+        closing->gone = true;
+    return closing->real.set(closing->real.ctx, key, data, n, err);
+}
+
+static int closing_get(void *ctx, const char *key, struct buffer *out, int64_t timeout_ns,
+                       struct muster_error *err)
+{
+    const struct closing_store *closing = ctx;
+    const struct tcp_listing seen = {.address = "127.0.0.1"};
+    buffer_clear(out);
+    return strstr(key, "/seen/1") ? buffer_append(out, &seen, sizeof seen)
+                                  : closing->real.get(closing->real.ctx, key, out, timeout_ns, err);
+}
+
+static int closing_add(void *ctx, const char *key, int64_t delta, int64_t *value, struct muster_error *err)
+{
+    const struct closing_store *closing = ctx;
+    return closing->real.add(closing->real.ctx, key, delta, value, err);
+}
+
+static bool closing_is_gone(void *ctx)
+{
+    const struct closing_store *closing = ctx;
+    return closing->gone;
+}
+
+/* Without that the wait would last until the test's time-out. */
+static void a_round_that_ends_ends_the_meeting(void **state)
+{
+    (void)state;
+    if (!strcmp(TEST_COMM()->name, "node"))
+        skip(); /* it is made of the two others */
+    struct device *device = device_cpu()->open(0, 1, NULL);
+    struct kv_memory *memory = kv_memory_create(NULL);
+    struct closing_store closing = {.real = kv_memory_store(memory)};
+    const struct kv_store store = {.set = closing_set,
+                                   .get = closing_get,
+                                   .add = closing_add,
+                                   .is_gone = closing_is_gone,
+                                   .ctx = &closing};
+    const struct comm_options options = {.rank = 0,
+                                         .size = 2,
+                                         .store = &store,
+                                         .key = "closing",
+                                         .timeout_ns = TEST_TIMEOUT_NS,
+                                         .device = device,
+                                         .device_ops = device_cpu()};
+    struct muster_error err = {0};
+    assert_null(TEST_COMM()->create(&options, &err));
+    assert_int_equal(err.code, MUSTER_E_PEER);
+    assert_non_null(strstr(err.text, "waiting for higher ranks: the store is gone"));
+    kv_memory_destroy(memory);
+    device_cpu()->close(device);
+}
+
 /* ---- allocation failures ---- */
 
 static int make_alone(void *context)
@@ -606,6 +674,7 @@ int main(void)
         cmocka_unit_test(a_reason_that_is_being_written_is_waited_for),
         cmocka_unit_test(bad_operations_are_rejected_at_issue),
         cmocka_unit_test(bad_options_are_rejected),
+        cmocka_unit_test(a_round_that_ends_ends_the_meeting),
         cmocka_unit_test(failed_allocations_leak_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
