@@ -9,6 +9,7 @@
 #include "kernels/cpu/onednn/onednn.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/team.h"
+#include "kernels/ready.h"
 #include "proto/base/error.h"
 
 #ifdef CPU_HAVE_X86_VARIANTS
@@ -132,6 +133,18 @@ const struct kernels *kernels_cpu_by(enum kernels_products by, struct muster_err
     }
     (void)pthread_once(&tables_once, fill_tables_by); /* cannot fail: both arguments are valid */
     return &tables_by[by];
+}
+
+bool kernels_cpu_ready_pays(enum kernels_products by, double multiplications)
+{
+    return by == KERNELS_ONEDNN || (by == KERNELS_AUTO && multiplications > ONEDNN_WORTH);
+}
+
+void kernels_cpu_ready(enum kernels_products by)
+{
+    const struct kernels *kernels = kernels_cpu_by(by, NULL);
+    if (kernels && kernels != kernels_cpu(~0u))
+        onednn_ready();
 }
 
 const char *kernels_cpu_library(const struct kernels *kernels)

@@ -100,6 +100,7 @@ int api_prepare(struct muster_trainer *t, struct muster_model *model, const char
 
 void api_release(struct muster_trainer *t)
 {
+    api_ready_end(t);
     recover_copies_destroy(t->copies);
     muster_kept_free(t->earlier);
     checkpoint_kept_free(&t->kept);
@@ -197,6 +198,7 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
     options->rates_context = t;
     options->products = t->products = api_choose_products(t);
     options->values = t->plan.value_dtype;
+    api_ready_begin(t);
     return 0;
 }
 

@@ -2,6 +2,8 @@
 #ifndef MUSTER_RUNTIME_API_API_TRAINER_H
 #define MUSTER_RUNTIME_API_API_TRAINER_H
 
+#include <pthread.h>
+
 #include "runtime/api/api_model.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/config/train_config.h"
@@ -76,6 +78,11 @@ struct muster_trainer {
     const char *products_not;       /* why products of training.dtype: bf16 are fp32; NULL: they are not */
     struct comm_chosen comm;
     char *nccl_lines; /* api_nccl_environment's; owned; NULL: nothing to report */
+    struct {
+        pthread_t thread;
+        bool begun;
+        enum kernels_products by; /* read by the thread */
+    } ready;                      /* api_ready.c */
     int rank, world_size, local_size, threads;
     char *folder; /* folder of Hugging Face that was loaded last; NULL: none */
     enum dtype
@@ -187,6 +194,13 @@ int api_plan_sizes(struct muster_trainer *trainer, int local_size, struct muster
 /* The library of products, of this rank, and why training.dtype: bf16 does not multiply in bf16
  * (products_not). After found.device. */
 enum kernels_products api_choose_products(struct muster_trainer *trainer);
+
+/* ---- api_ready.c: products are made ready on a thread ---- */
+
+/* Where the largest product of the plan is oneDNN's. After api_choose_products, with the rank's threads
+ * known. */
+void api_ready_begin(struct muster_trainer *trainer);
+void api_ready_end(struct muster_trainer *trainer); /* waits for the thread, where there is one */
 
 /* ---- api_device.c: each rank finds a device, and all choose one ---- */
 

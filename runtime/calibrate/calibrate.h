@@ -41,6 +41,8 @@ struct calibrate_limit {
     double flops, memory; /* filled: in a second; flops 0 where no layer has a product */
 };
 int64_t calibrate_limit_bytes(const struct model *model, const struct plan *plan);
+/* Multiplications of the largest product that it will measure. */
+double calibrate_limit_largest(const struct model *model, const struct plan_options *options);
 void calibrate_limit_run(void *limit);
 
 #endif

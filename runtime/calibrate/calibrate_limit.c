@@ -13,9 +13,8 @@ struct shape_of {
 };
 
 /* The matrices that layers with products use. */
-static int list_shapes(const struct model *model, const struct plan *plan, struct shape_of *shapes)
+static int list_shapes(const struct model *model, const struct plan_options *o, struct shape_of *shapes)
 {
-    const struct plan_options *o = &plan->options;
     int count = 0;
     for (int l = 0; l < model->layer_count; l++) {
         const struct layer_desc *layer = &model->layers[l];
@@ -39,12 +38,12 @@ static int list_shapes(const struct model *model, const struct plan *plan, struc
     return count;
 }
 
-static int rows_of(const struct plan *plan, const struct shape_of *shapes, int count)
+static int rows_of(const struct plan_options *o, const struct shape_of *shapes, int count)
 {
     double row = 0;
     for (int i = 0; i < count; i++)
         row += 6.0 * shapes[i].C * shapes[i].OC;
-    int64_t rows = (int64_t)plan->options.shape.B * plan->options.shape.T;
+    int64_t rows = (int64_t)o->shape.B * o->shape.T;
     rows = rows > ROWS_MAX ? ROWS_MAX : rows;
     if (row * (double)rows > most_flops)
         rows = (int64_t)(most_flops / row);
@@ -54,12 +53,24 @@ static int rows_of(const struct plan *plan, const struct shape_of *shapes, int c
 int64_t calibrate_limit_bytes(const struct model *model, const struct plan *plan)
 {
     struct shape_of shapes[SHAPES_MAX];
-    const int count = list_shapes(model, plan, shapes);
-    const int64_t rows = rows_of(plan, shapes, count), size = dtype_size(plan->options.dtype);
+    const int count = list_shapes(model, &plan->options, shapes);
+    const int64_t rows = rows_of(&plan->options, shapes, count), size = dtype_size(plan->options.dtype);
     int64_t most = 0;
     for (int i = 0; i < count; i++) {
         const int64_t C = shapes[i].C, OC = shapes[i].OC, bytes = size * (rows * (C + OC) + C * OC);
         most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+double calibrate_limit_largest(const struct model *model, const struct plan_options *options)
+{
+    struct shape_of shapes[SHAPES_MAX];
+    const int count = list_shapes(model, options, shapes), rows = rows_of(options, shapes, count);
+    double most = 0;
+    for (int i = 0; i < count; i++) {
+        const double multiplications = (double)rows * shapes[i].C * shapes[i].OC;
+        most = multiplications > most ? multiplications : most;
     }
     return most;
 }
@@ -79,8 +90,8 @@ static void run_products(const struct calibrate_limit *limit, const struct shape
 static double product_rate(const struct calibrate_limit *limit)
 {
     struct shape_of shapes[SHAPES_MAX];
-    const int count = list_shapes(limit->model, limit->plan, shapes),
-              rows = rows_of(limit->plan, shapes, count);
+    const struct plan_options *o = &limit->plan->options;
+    const int count = list_shapes(limit->model, o, shapes), rows = rows_of(o, shapes, count);
     const double all_begun = calibrate_seconds();
     double flops = 0, seconds = 0;
     for (int i = 0; i < count; i++) {

@@ -22,6 +22,11 @@ const char *onednn_text(void);
 bool onednn_f32(bool a_transposed, bool b_transposed, int rows, int columns, int depth, const float *a,
                 int a_stride, const float *b, int b_stride, float beta, float *out, int out_stride);
 
+/* Multiplications above which it is faster than OpenBLAS with AVX-512 (product/of_float.c). */
+enum { ONEDNN_WORTH = 1000000 };
+/* Returns when onednn_f32 has its machine code, which the first product makes for all. After onednn_open. */
+void onednn_ready(void);
+
 /* The same of bf16 factors, added up in fp32: a (rows, depth), or (depth, rows) where it is transposed, and b
  * (depth, columns) or (columns, depth). */
 struct onednn_product {

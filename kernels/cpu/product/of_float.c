@@ -26,7 +26,7 @@
 #include "kernels/cpu/transpose.h"
 #include "kernels/narrow.h"
 
-enum { SMALL_OPENBLAS = 1000000, SMALL_BF16 = 1 << 19, NARROW = 16 };
+enum { SMALL_BF16 = 1 << 19, NARROW = 16 };
 
 /* The second factor of a small product, where it is transposed, is turned first: OpenBLAS's kernels for small
  * matrices on AVX-512 then take 0.75 to 0.95 of the time. Few rows do not pay for the turning (1.1 with 8),
@@ -37,7 +37,7 @@ static bool is_worth_turning(const struct product *p, const struct rectangle *r,
 {
     return CPU_LANES == 16 && p->b_transposed && r->rows >= TURNED_ROWS && r->columns >= TURNED_COLUMNS &&
            depth > 0 && depth <= TURNED_DEPTH && (int64_t)r->columns * depth <= TURNED_ELEMENTS &&
-           (double)r->rows * r->columns * depth <= SMALL_OPENBLAS;
+           (double)r->rows * r->columns * depth <= ONEDNN_WORTH;
 }
 
 /* to (columns, rows) = the transpose of from (rows, columns). */
@@ -152,7 +152,7 @@ static enum kernels_products chosen(const struct rectangle *r, int depth, enum k
         by = KERNELS_AUTO;
     if (by != KERNELS_AUTO)
         return by;
-    return multiplications > SMALL_OPENBLAS && r->columns >= NARROW ? KERNELS_ONEDNN : KERNELS_OPENBLAS;
+    return multiplications > ONEDNN_WORTH && r->columns >= NARROW ? KERNELS_ONEDNN : KERNELS_OPENBLAS;
 }
 
 void CPU(product_part)(const struct product *p, const struct rectangle *r, enum kernels_products by)

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "kernels/ready.h"
+#include "tests/support/machine_code.h"
 #include "tests/unit/kernels/kernels_support.h"
 
 /* out (N,OC) = in (N,C) weight (OC,C)^T, its library where each product chooses its own, and where large ones
@@ -49,6 +51,34 @@ static void hold_choices(const struct kernels *k, bool bf16)
             fail_msg("product %zu of %s is not of bf16", i, k->name);
         }
     }
+}
+
+/* The first test: nothing was multiplied before. */
+static void the_first_product_finds_its_code(void **state)
+{
+    enum { N = 128, C = 128, OC = 128 };
+    struct muster_error err = {0};
+    (void)state;
+    assert_true(kernels_cpu_ready_pays(KERNELS_ONEDNN, 1));
+    assert_true(kernels_cpu_ready_pays(KERNELS_AUTO, (double)N * C * OC));
+    assert_false(kernels_cpu_ready_pays(KERNELS_AUTO, 1e6));
+    assert_false(kernels_cpu_ready_pays(KERNELS_OPENBLAS, 1e9));
+    const struct kernels *k = kernels_cpu_by(KERNELS_AUTO, &err);
+    const int before = machine_code_pieces();
+    kernels_cpu_ready(KERNELS_AUTO);
+    const int ready = machine_code_pieces();
+    if (k == kernels_cpu(~0u)) { /* all products are OpenBLAS's, and nothing is made */
+        assert_int_equal(ready, before);
+        return;
+    }
+    assert_true(ready > before);
+    scope_memory float *in = floats_new((size_t)N * C, FILL_UNIT),
+                       *weight = floats_new((size_t)OC * C, FILL_UNIT),
+                       *out = floats_new((size_t)N * OC, FILL_UNIT);
+    k->linear_forward(out, in, weight, NULL, N, C, OC, OC, NULL);
+    k->linear_backward_input(in, out, weight, N, C, OC, OC, 0, NULL);
+    k->linear_backward_weight(weight, NULL, out, in, N, C, OC, OC, 1, NULL);
+    assert_int_equal(machine_code_pieces(), ready);
 }
 
 static void the_shape_chooses_the_library(void **state)
@@ -123,9 +153,8 @@ static void convolutions_choose_as_well(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_shape_chooses_the_library),
-        cmocka_unit_test(small_products_of_bf16_stay_fp32),
-        cmocka_unit_test(convolutions_choose_as_well),
+        cmocka_unit_test(the_first_product_finds_its_code),   cmocka_unit_test(the_shape_chooses_the_library),
+        cmocka_unit_test(small_products_of_bf16_stay_fp32),   cmocka_unit_test(convolutions_choose_as_well),
         cmocka_unit_test(any_number_of_shapes_is_multiplied),
     };
     kernels_test_begin(1);
