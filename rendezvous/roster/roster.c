@@ -187,6 +187,7 @@ static int on_join(struct roster_work *w)
     struct roster_member *member = &roster->members[slot];
     if (roster_slot_taken(member) && agent_incarnation_equal(member->incarnation, join->incarnation)) {
         rejoin(w, member);
+        roster_settle(w);
         return 0;
     }
     if (must_prove(w, member))
@@ -343,6 +344,8 @@ static int on_disconnect(struct roster_work *w)
     struct roster_member *member = sender(w);
     member->session = 0;
     member->lost_at = instant_add(w->now, reconnect_ns(w->roster));
+    if (member->lost_at.ns < w->roster->awake.ns)
+        member->lost_at = w->roster->awake;
     if (!member->local)
         w->roster->loss_check = instant_min(w->roster->loss_check, member->lost_at);
     return 0;

@@ -48,6 +48,9 @@
  * seen another server of the job, which leaves no member for another world unless there are more agents
  * than that.
  *
+ * No world forms with a member whose connection is known to be down: it is back in a moment, or lost, which
+ * costs nothing before a world. (At the end of the join timeout it does.)
+ *
  * If the job votes about its worlds (options.votes), a world that is ready is proposed: its members and ranks
  * are fixed, and the roster stays FORMING until CHOSEN. If a member has gone by then, the round has no world,
  * and the next round is proposed. A proposal cannot be withdrawn: the voters may choose it at any time.
@@ -324,7 +327,7 @@ void roster_describe_progress(const struct roster *roster, char *out, size_t siz
  * s) to keep a new server from forming another world. */
 struct world_id roster_server_done(const struct roster *roster);
 /* The caller was suspended for so long that the others' silence means nothing: they get the full time
- * again. */
+ * again, also those whose connections turn out to have ended. */
 void roster_wake(struct roster *roster, struct instant now);
 /* Whether the server must outlive its agent, which has left: the others are still stopping. It ends in
  * time. */

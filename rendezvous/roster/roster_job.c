@@ -432,7 +432,26 @@ static bool proposer_waits(const struct roster *roster)
            (roster->local_slot < 0 || roster->members[roster->local_slot].state == MEMBER_ORPHANED);
 }
 
-static bool is_ready(struct roster_work *w)
+static bool is_apart(const struct roster *roster, int slot)
+{
+    return slot >= 0 && roster->members[slot].state == MEMBER_JOINED && !roster->members[slot].session;
+}
+
+/* A member whose connection is down is back in a moment, or lost. A world with it might lose it at once, at
+ * the cost of a restart. */
+static bool are_in_touch(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    if (is_apart(roster, roster->apart) && !instant_reached(w->now, roster->state_deadline))
+        return false;
+    roster->apart = -1;
+    for (int i = 0; i < roster->slot_count && roster->apart < 0; i++)
+        if (is_apart(roster, i) && !instant_reached(w->now, roster->state_deadline))
+            roster->apart = i;
+    return roster->apart < 0;
+}
+
+static bool is_due(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     if (roster->hold_until.ns != INSTANT_NEVER.ns || proposer_waits(roster))
@@ -442,6 +461,14 @@ static bool is_ready(struct roster_work *w)
         return false;
     }
     return roster->elastic ? roster_elastic_is_ready(w) : roster->count[MEMBER_JOINED] == roster->slot_count;
+}
+
+static bool is_ready(struct roster_work *w)
+{
+    if (is_due(w))
+        return are_in_touch(w);
+    w->roster->apart = -1;
+    return false;
 }
 
 /* One transition, if one is due. */

@@ -139,7 +139,7 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     roster->by_name = roster->by_incarnation + slots;
     roster->slot_count = slots;
     roster_slots_init(roster);
-    roster->local_slot = -1;
+    roster->local_slot = roster->apart = -1;
     roster->epoch = options->epoch;
     roster->id = (struct world_id){options->epoch, options->round};
     roster->count[MEMBER_EMPTY] = slots;
@@ -498,7 +498,7 @@ void roster_wake(struct roster *roster, struct instant now)
         if (member->lost_at.ns != INSTANT_NEVER.ns)
             member->lost_at = instant_add(now, roster->lost_after_ns);
     }
-    roster->loss_check = instant_add(now, roster->lost_after_ns);
+    roster->loss_check = roster->awake = instant_add(now, roster->lost_after_ns);
     /* The time until all have sent pending reports: a member that returns just before it would be lost
      * registers first, and is then asked for the rest. */
     struct instant all_heard = instant_add(roster->loss_check, roster->lost_after_ns);
@@ -527,7 +527,7 @@ struct instant roster_deadline(const struct roster *roster)
         return instant_min(due, roster->hold_until);
     if (roster->count[MEMBER_KEEPS] && roster->elastic)
         return instant_min(due, roster->fence);
-    return instant_min(due, roster->last_call);
+    return roster->apart >= 0 ? due : instant_min(due, roster->last_call);
 }
 
 int roster_format(const struct roster *roster, struct buffer *out)

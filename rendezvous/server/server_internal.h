@@ -241,6 +241,7 @@ struct transport {
     int suspect;            /* slot whose connection has ended, but not yet its route */
     uint64_t suspect_session;
     struct instant confirm_at;
+    struct instant turned_at;   /* of the last turn, while there are nodes to judge */
     struct instant progress_at; /* when it may be computed again */
     const struct membership_options *options;
     const struct clock *clock;

@@ -15,6 +15,7 @@ enum {
     CONFIRM_AFTER_MS = 100,
     TRIM_AFTER_MS = 200,   /* libzmq has closed them by then */
     STOOD_STILL_MS = 1250, /* half of what makes a node lost */
+    TURN_EVERY_MS = 250,   /* while there are nodes to judge */
 };
 
 static void handle_connection(struct transport *c, int event, int value, struct instant now)
@@ -98,15 +99,17 @@ static bool may_end(struct transport *c, struct instant now)
 }
 
 /* After a freeze of this process the others' silence was ours. Some have replaced their connections during
- * the freeze, and need a moment to register. */
-static void note_freeze(struct transport *c, struct instant due)
+ * the freeze, and need a moment to register. The time between two turns tells it: a turn comes at least every
+ * TURN_EVERY_MS. */
+static void note_freeze(struct transport *c)
 {
     struct instant now = clock_now(c->clock);
-    int64_t late = instant_diff_ns(now, due);
-    if (!c->roster || due.ns == INT64_MAX || late < STOOD_STILL_MS * NS_PER_MS)
+    int64_t gap = c->turned_at.ns == INSTANT_NEVER.ns ? 0 : instant_diff_ns(now, c->turned_at);
+    c->turned_at = now;
+    if (!c->roster || gap < STOOD_STILL_MS * NS_PER_MS)
         return;
     log_warning(c->log, "event loop stalled for about %.4g s; extending the deadlines of the other nodes",
-                (double)late / NS_PER_S);
+                (double)gap / NS_PER_S);
     roster_wake(c->roster, now);
 }
 
@@ -125,7 +128,12 @@ static int wait_for_work(struct transport *c)
     due = instant_min(due, instant_min(c->confirm_at, roster_due(c)));
     due = instant_min(due, admission_deadline(&c->admission));
     due = instant_min(due, instant_min(c->inflow.look_at, c->trim_at));
-    int64_t left = instant_diff_ns(due, clock_now(c->clock));
+    const struct instant now = clock_now(c->clock);
+    const bool judges = c->roster && roster_has_remote(c->roster);
+    due = instant_min(due, judges ? instant_add(now, TURN_EVERY_MS * NS_PER_MS) : INSTANT_NEVER);
+    if (!judges)
+        c->turned_at = INSTANT_NEVER;
+    int64_t left = instant_diff_ns(due, now);
     int64_t timeout = -1;
     if (c->broken)
         timeout = 0; /* there was more to read than one turn reads */
@@ -135,7 +143,7 @@ static int wait_for_work(struct transport *c)
     const int fds[] = {c->wake_fd, c->inflow.look_at.ns == INSTANT_NEVER.ns ? c->inflow.epoll : -1};
     if (zmq_socket_wait(&c->socket, fds, 2, timeout < INT_MAX ? (int)timeout : INT_MAX) && errno != EINTR)
         return -1;
-    note_freeze(c, due);
+    note_freeze(c);
     return 0;
 }
 

@@ -303,7 +303,7 @@ static int open_server(struct membership *m, bool votes, struct muster_error *er
     c->votes = votes;
     c->last_session = SERVER_LOCAL_SESSION;
     c->local_member = -1;
-    c->confirm_at = c->trim_at = INSTANT_NEVER;
+    c->confirm_at = c->trim_at = c->turned_at = INSTANT_NEVER;
     c->options = &m->options;
     c->clock = m->options.clock;
     c->log = m->options.log;

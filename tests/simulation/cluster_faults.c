@@ -225,6 +225,7 @@ static void freeze(struct cluster *cluster, int i, enum step_kind kind, int64_t 
     cluster->losses++;
     cluster->changed = true;
     node->frozen_until = instant_add(cluster->now, for_ns);
+    node->gap_ns = kind == STEP_SUSPEND ? 0 : for_ns;
     if (kind == STEP_SUSPEND) { /* nobody looks at its clock before it thaws */
         node->clock.offset_ns -= for_ns;
         node->slept = true;
@@ -233,8 +234,8 @@ static void freeze(struct cluster *cluster, int i, enum step_kind kind, int64_t 
     cluster_after(cluster, for_ns, i, HAPPEN_THAW);
 }
 
-/* Its clock may show another time than was planned with. */
-static void plan_anew(struct cluster *cluster, int i)
+/* Its clock may show another time than was planned with. gap_ns: between two of its turns. */
+static void plan_anew(struct cluster *cluster, int i, int64_t gap_ns)
 {
     struct node *node = &cluster->nodes[i];
     if (node->phase != NODE_UP)
@@ -243,7 +244,7 @@ static void plan_anew(struct cluster *cluster, int i)
     cluster_at(cluster, cluster->now, i, HAPPEN_TURN);
     node->turn_at = cluster->now;
     if (node->server) {
-        cluster_wake_server(cluster, i);
+        cluster_wake_server(cluster, i, gap_ns);
         node->server->tick_at = instant_add(cluster->now, 1); /* all messages before the clock */
         cluster_at(cluster, node->server->tick_at, i, HAPPEN_TICK);
     }
@@ -255,7 +256,7 @@ void cluster_thaw(struct cluster *cluster, int i)
     cluster->changed = true;
     if (cluster->options.votes && cluster->nodes[i].server && !cluster->nodes[i].parted)
         cluster_server_returns(cluster, i);
-    plan_anew(cluster, i);
+    plan_anew(cluster, i, cluster->nodes[i].gap_ns);
     cluster_turn(cluster, i);                        /* it looks at its lease before anything else */
     struct server *server = cluster_server(cluster); /* another agent's of this machine goes on with it */
     if (server && is_at_endpoint(cluster, i))
@@ -275,7 +276,7 @@ static void leap(struct cluster *cluster, int i, int64_t by_ns)
     cluster->may_fail |= i == cluster->endpoint || node->hurried;
     cluster->leapt |= i == cluster->endpoint;
     node->clock.offset_ns += by_ns;
-    plan_anew(cluster, i);
+    plan_anew(cluster, i, by_ns);
 }
 
 /* A machine stands, or has its clock leap, with all its agents; not where an agent is stalled already.

@@ -88,6 +88,7 @@ struct node {
     bool cut[2];
     struct instant cut_at;      /* its messages arrive nowhere since then; never: it does arrive */
     struct instant stood_until; /* its clock */
+    int64_t gap_ns;             /* of the last freeze, as its clock shows it */
     bool slept; /* its clock has stood since the server told it how things are: nobody counted its lease */
     struct instant not_before[2];
     unsigned connection;            /* grows when the network comes back */
@@ -368,8 +369,8 @@ void cluster_local_step(struct cluster *cluster, int node, struct roster_event *
 void cluster_local_events(struct cluster *cluster, int node);
 void cluster_server_receives(struct cluster *cluster, uint64_t session, const struct wire_message *message);
 void cluster_tick(struct cluster *cluster, int node);
-/* Its process stood still, or its clock leapt. */
-void cluster_wake_server(struct cluster *cluster, int node);
+/* Its process stood still, or its clock leapt. gap_ns: as its clock shows it. */
+void cluster_wake_server(struct cluster *cluster, int node, int64_t gap_ns);
 void cluster_connection_broken(struct cluster *cluster, uint64_t session);
 
 /* --- cluster_moving.c --- */

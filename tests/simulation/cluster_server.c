@@ -216,13 +216,12 @@ void cluster_tick(struct cluster *cluster, int i)
     (void)take(cluster, i, &tick);
 }
 
-void cluster_wake_server(struct cluster *cluster, int i)
+void cluster_wake_server(struct cluster *cluster, int i, int64_t gap_ns)
 {
     static const int64_t stood_still_ns = 1250 * NS_PER_MS; /* as the carrier has it */
     struct node *node = &cluster->nodes[i];
-    struct instant now = node_time(cluster, node), due = roster_deadline(node->server->roster);
-    if (due.ns != INT64_MAX && instant_diff_ns(now, due) >= stood_still_ns)
-        roster_wake(node->server->roster, now);
+    if (gap_ns >= stood_still_ns)
+        roster_wake(node->server->roster, node_time(cluster, node));
 }
 
 void cluster_connection_broken(struct cluster *cluster, uint64_t session)

@@ -15,7 +15,9 @@ static const char *directory;
 
 /* Too rare for the seeds. */
 static const char *const directed[BUG_COUNT] = {
+    [BUG_STALE_JOIN] = "stale_join_after_a_return.txt",
     [BUG_REFUSED_ENDS] = "refused_and_taken_in.txt",
+    [BUG_OUT_OF_TOUCH] = "suspended_server_reads_closed_connections.txt",
 };
 
 static bool kept_shows_it(const char *name, struct outcome *outcome)

@@ -245,3 +245,8 @@ place(rendezvous/roster/roster.c [=[} else if (leaves_no_world(sender(w))) {]=]
   [=[} else if (leaves_no_world(sender(w)) && !PLANTED(REFUSED_ENDS)) {]=])
 place(rendezvous/roster/roster_join.c [=[if (slot < 0 || !was_refused(roster, join->incarnation))]=]
   [=[if (slot < 0 || !was_refused(roster, join->incarnation) || PLANTED(REFUSED_ENDS))]=])
+
+bug(OUT_OF_TOUCH "a world is formed with a node whose connection is down")
+place(rendezvous/roster/roster_job.c [=[return slot >= 0 && roster->members[slot].state == MEMBER_JOINED && !roster->members[slot].session;]=]
+  [=[return slot >= 0 && !PLANTED(OUT_OF_TOUCH) && roster->members[slot].state == MEMBER_JOINED &&
+           !roster->members[slot].session;]=])
