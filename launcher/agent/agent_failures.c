@@ -36,6 +36,7 @@ struct agent_failures {
     struct postmortem *postmortem;             /* this round's; NULL: not yet, or no memory */
     struct loop_source watched;                /* its thread, while one is in progress; fd -1 */
     struct instant deadline;
+    bool moved; /* another server than the first has served the job */
 };
 
 /* --- records --- */
@@ -326,15 +327,39 @@ static void note_aborted(struct agent *agent, const struct agent_event *event)
     take_failure(agent, record);
 }
 
-/* A cause like any other lost node, named by us since no other agent can. */
-static void note_lost_server(struct agent *agent)
+/* The verdict says itself that the node is lost, and how many restarts were used. */
+static void say_why_none_follows(const char *said, char *out, size_t size)
 {
+    static const char lost[] = "is lost: ", used[] = "; restarts used";
+    const char *why = strstr(said, lost);
+    why = why ? why + sizeof lost - 1 : said;
+    const char *end = strstr(why, used);
+    (void)snprintf(out, size, "%.*s", (int)(end ? (size_t)(end - why) : strlen(why)), why);
+}
+
+static void note_move(struct agent *agent)
+{
+    struct membership_serving serving;
+    agent_membership_serving(agent, &serving);
+    agent->failures->moved |= serving.server[0] != '\0';
+}
+
+/* A cause like any other lost node, named by us since no other agent can. It had rank 0, unless the job has
+ * moved. why: no other node serves the job. */
+static void note_lost_server(struct agent *agent, const char *why)
+{
+    struct membership_serving last;
     struct observed_failure *record = make_record(agent, NULL, clock_now(NULL));
     if (!record)
         return;
     record->failure = (struct worker_failure){
         .local_rank = -1, .exit_code = EXIT_CODE_NODE, .lost_node = true, .wall_ns = clock_wall_ns()};
-    (void)snprintf(record->failure.host, sizeof record->failure.host, "%s", agent->config->master_addr);
+    agent_membership_serving(agent, &last);
+    const char *host = *last.server ? last.server : last.voter_count ? last.voters[0] : "";
+    record->failure.group_rank = agent->failures->moved ? -1 : 0;
+    (void)snprintf(record->failure.host, sizeof record->failure.host, "%s",
+                   *host ? host : agent->config->master_addr);
+    say_why_none_follows(why, record->failure.message, sizeof record->failure.message);
     round_keep_failure(&agent->round, record);
 }
 
@@ -546,8 +571,11 @@ static void failures_event(struct agent *agent, const struct agent_event *event)
     case AGENT_ABORTED:
         note_aborted(agent, event);
         break;
+    case AGENT_SERVER_MOVED:
+        note_move(agent);
+        break;
     case AGENT_SERVER_LOST:
-        note_lost_server(agent);
+        note_lost_server(agent, event->text);
         break;
     default:
         break;

@@ -85,7 +85,7 @@ static void poll_membership(struct agent *agent)
         struct muster_error err = {0};
         int got = membership_next(agent->membership->handle, &event, &err);
         if (got < 0 && err.code == MUSTER_E_PEER)
-            agent_emit(agent, &(struct agent_event){.kind = AGENT_SERVER_LOST});
+            agent_emit(agent, &(struct agent_event){.kind = AGENT_SERVER_LOST, .text = err.text});
         if (got < 0)
             membership_lose(agent, err.text,
                             err.code == MUSTER_E_REFUSED ? EXIT_CODE_FAILURE : EXIT_CODE_NODE);

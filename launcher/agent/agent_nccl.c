@@ -24,6 +24,7 @@
 
 static const int64_t writing_bound_ns = 2 * NS_PER_S;
 static const int64_t log_every_ns = 2 * NS_PER_S, log_patience_ns = NS_PER_S;
+static const int64_t store_patience_ns = 20 * NS_PER_S; /* with a store that was open before the world */
 static const int64_t facts_patience_ns = 60 * NS_PER_S; /* for agents that are slow to start their workers */
 
 enum { COLUMNS = 120 };
@@ -158,7 +159,8 @@ int agent_nccl_decide(struct agent *agent, struct muster_error *err)
 struct exchange {
     char address[MEMBERSHIP_NAME_LIMIT], prefix[32];
     uint16_t port;
-    bool has_key; /* the job has a secret, and key is the store's */
+    bool has_key;     /* the job has a secret, and key is the store's */
+    bool unreachable; /* result: the store has not answered */
     unsigned char key[MAC_KEY_SIZE];
     int rank, count;
     struct node_facts own;
@@ -209,8 +211,9 @@ static void run_exchange(void *payload)
                                                     .port = e->port,
                                                     .prefix = e->prefix,
                                                     .key = e->has_key ? e->key : NULL,
-                                                    .timeout_ns = facts_patience_ns};
+                                                    .timeout_ns = store_patience_ns};
     struct tcpstore_client *client GUARD(guard_tcpstore_client) = tcpstore_client_connect(&options, &e->err);
+    e->unreachable = !client && e->err.code == MUSTER_E_TIMEOUT;
     if (client && publish_facts(e, client) == 0 && e->rank == 0)
         (void)collect_facts(e, client); /* e->err is logged */
 }
@@ -243,7 +246,14 @@ static void exchanged(void *context)
 {
     struct agent *agent = context;
     const struct exchange *e = agent->nccl->exchange;
-    if (*e->err.text)
+    if (e->unreachable) /* the workers would say so after their own time-out, of minutes */
+        log_warning(
+            &agent->log,
+            "the workers' store at %s port %u does not answer this node: workers here cannot reach "
+            "MASTER_ADDR and MASTER_PORT. A firewall or a NetworkPolicy must leave all ports open between "
+            "the nodes of a job (%s)",
+            e->address, (unsigned)e->port, e->err.text);
+    else if (*e->err.text)
         log_debug(&agent->log, "the nodes' facts: %s", e->err.text);
     if (e->differences.length)
         tell_differences(agent, e->differences.data);

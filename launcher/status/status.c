@@ -256,11 +256,14 @@ static void table_world(const struct agent_status *status, struct buffer *out)
     }
     if (status->waiting[0])
         row(out, "waiting", status->waiting);
-    if (status->serving.voter_count < 2)
+    const bool alone = status->serving.voter_count < 2;
+    if (alone && (!status->serving.reason[0] || world->group_world_size < 2))
         return; /* the server stays where it is */
     buffer_printf(out, "%-10s", "server");
     shown(out, status->serving.server[0] ? status->serving.server : "none");
-    for (int i = 0; i < status->serving.voter_count; i++) {
+    if (alone)
+        buffer_text(out, "; no other node can take over");
+    for (int i = 0; i < status->serving.voter_count && !alone; i++) {
         buffer_text(out, i ? ", " : "; voters ");
         shown(out, status->serving.voters[i]);
     }

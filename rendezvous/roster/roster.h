@@ -327,7 +327,7 @@ void roster_describe_progress(const struct roster *roster, char *out, size_t siz
  * s) to keep a new server from forming another world. */
 struct world_id roster_server_done(const struct roster *roster);
 /* The caller was suspended for so long that the others' silence means nothing: they get the full time
- * again, also those whose connections turn out to have ended. */
+ * again, also members whose connections turn out to have ended. */
 void roster_wake(struct roster *roster, struct instant now);
 /* Whether the server must outlive its agent, which has left: the others are still stopping. It ends in
  * time. */

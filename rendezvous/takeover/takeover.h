@@ -68,7 +68,7 @@ extern "C" {
 #define TAKEOVER_REASONS(X)                                                                                  \
     X(TAKEOVER_NO_REASON, "")                                                                                \
     X(TAKEOVER_BEGUN, "the job begins at its endpoint")                                                      \
-    X(TAKEOVER_FOUND, "an agent serves the job")                                                             \
+    X(TAKEOVER_FOUND, "it has answered that it serves the job")                                              \
     X(TAKEOVER_SILENT, "the server is silent")                                                               \
     X(TAKEOVER_BROKEN, "the connection to the server is broken")                                             \
     X(TAKEOVER_STEPPED_DOWN, "the server does not serve any more")                                           \

@@ -162,6 +162,7 @@ class Stays(ServerLost):
         self.finish(agents[1:], 138)
         self.assertIn("the node that serves the job's world is lost: node0 (10.66.0.1:23456) did not come back within 12 s", agents[1].said())
         self.assertNotIn("a spare node would do", agents[1].said())  # a static job has none
+        self.assertIn("verdict: node rank 0 (node0) is lost, node0 (10.66.0.1:23456) did not come back within 12 s", agents[1].said())
 
 
 class LastOfThree(ServerLost):

@@ -13,7 +13,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from harness import Machine, cluster
+from harness import Machine, cluster, namespaces
 from harness.cluster import BUILD, wait_until
 from harness.shell_job import ShellJob
 
@@ -401,7 +401,32 @@ class NoMajority(ElasticJob):
         self.hears(2, "1 of 3 voters answer: node2; waiting for one more")
         self.assertEqual(self.agents[2].wait(40), 138)
         self.assertIn("none could be elected within 8 s (--join-timeout)", self.agents[2].said())
+        self.assertIn("verdict: node rank 0 (node0) is lost, no agent serves the job, and none could be elected", self.agents[2].said())
         self.assertEqual(self.newest(), 0)  # it trained nothing alone
+
+
+class OnePortOpen(ElasticJob):
+    """A network policy that lets the endpoint's port through, and no other."""
+
+    nnodes = "1:3"
+    RULES = """table inet one_port { chain input { type filter hook input priority 0; policy accept;
+        iifname "eth0" tcp flags & (syn|ack) == syn tcp dport != 23456 drop
+    }
+    }
+    """
+
+    def test_what_does_not_answer_is_named(self):
+        self.arguments = [*self.arguments, "--join-timeout=8"]
+        for node in self.cluster.nodes:
+            namespaces.run(*node.pod.command("nft", "-f", "-"), given=self.RULES)
+        self.start(0, 1, 2)
+        self.runs_on([0, 1, 2])
+        self.hears(1, "the workers' store at node0 port ")
+        self.assertRegex(self.agents[1].said(), r"port \d+ does not answer this node: .* must leave all ports open")
+        self.assertNotIn("does not answer this node", self.agents[0].said())
+        self.cluster.nodes[0].kill_pod()
+        self.hears(1, "1 of 3 voters answer: node1; waiting for one more; no answer from node0 (10.66.0.1 port 23456), node2 (10.66.0.3 port ")
+        self.assertEqual(self.agents[1].wait(40), 138)
 
 
 class ElasticOfFive(Elastic):

@@ -130,6 +130,12 @@ static void table(void **state)
         "     6      2       102  signal 9           -  -\n"
         "     7      3         -  absent             -  -\n");
     buffer_clear(&out);
+    whole->serving = (struct membership_serving){
+        .server = "node-1", .reason = "a majority of the voters has promised", .voter_count = 1};
+    status_table(whole, &out);
+    assert_non_null(strstr(out.data, "\nserver    node-1; no other node can take over; a majority of the "
+                                     "voters has promised\n"));
+    buffer_clear(&out);
     early->notice.coming = "job-stops";
     early->notice.listeners = 1;
     early->notice.left_ns = 28500 * NS_PER_MS;

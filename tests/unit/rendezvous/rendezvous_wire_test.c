@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "proto/base/buffer.h"
+#include "rendezvous.pb-c.h"
 #include "rendezvous/wire/wire.h"
 #include "tests/support/cmocka_all.h"
 #include "tests/support/faults.h"
@@ -394,6 +395,53 @@ static void a_record_that_cannot_be_is_refused(void **state)
     assert_int_equal(strlen(round_trip(&message)->vote.known.voters[1].name), 255);
 }
 
+static void expect_foreign(const Muster__Envelope *envelope, const char *text)
+{
+    static struct wire_message out;
+    struct muster_error err = {0};
+    uint8_t frame[8192];
+    assert_true(muster__envelope__get_packed_size(envelope) <= sizeof frame);
+    const size_t length = muster__envelope__pack(envelope, frame);
+    assert_int_equal(wire_decode(frame, length, &out, &err), -1);
+    if (!strstr(err.text, text))
+        fail_msg("\"%s\" does not say \"%s\"", err.text, text);
+}
+
+/* What no muster packs. */
+static void a_record_of_another_program_is_refused(void **state)
+{
+    static struct wire_message message = {.kind = WIRE_VOTE};
+    const struct world_record record = some_record(5);
+    char longest[MEMBERSHIP_NAME_LIMIT + 1];
+    scope_buffer frame = {0};
+    (void)state;
+    message.vote.job_id = "";
+    message.vote.message =
+        (struct takeover_message){.kind = TAKEOVER_WHO, .from = &record.voters[0], .known = &record};
+    assert_int_equal(wire_encode(&message, &frame, NULL), 0);
+    Muster__Envelope *envelope = muster__envelope__unpack(NULL, frame.length, (const uint8_t *)frame.data);
+    assert_non_null(envelope);
+    Muster__Record *known = envelope->vote->known, changed = *known;
+    Muster__Voter sixth = *known->voters[4], *six[6];
+    memcpy(six, known->voters, 5 * sizeof *six);
+    sixth.incarnation_low = 6;
+    six[5] = &sixth;
+    changed.voters = six;
+    changed.n_voters = 6;
+    envelope->vote->known = &changed;
+    expect_foreign(envelope, "has 6 voters, not 1 to 5");
+    memset(longest, 'n', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    sixth.name = longest; /* 256 bytes */
+    six[4] = &sixth;
+    changed.n_voters = 5;
+    expect_foreign(envelope, "is not of 1 to 255 bytes");
+    envelope->vote->known = known;
+    envelope->version = ROSTER_PROTOCOL_VERSION - 1;
+    expect_foreign(envelope, "a frame of protocol version ");
+    muster__envelope__free_unpacked(envelope, NULL);
+}
+
 static void foreign_frames_are_rejected(void **state)
 {
     (void)state;
@@ -497,6 +545,7 @@ int main(void)
         cmocka_unit_test(a_record_comes_through),
         cmocka_unit_test(a_message_with_an_impossible_record_is_refused),
         cmocka_unit_test(a_record_that_cannot_be_is_refused),
+        cmocka_unit_test(a_record_of_another_program_is_refused),
         cmocka_unit_test(foreign_frames_are_rejected),
         cmocka_unit_test(another_version_is_told_apart),
         cmocka_unit_test(random_bytes_do_no_harm),
