@@ -169,6 +169,11 @@ static void step_group(struct agent *agent, const struct agent_event *event)
                     agent_notices_move(agent, event->membership->change, event->membership->next_nodes);
     }
     own.elsewhere = event->kind == AGENT_WORLD && agent->moves && !agent_notices_resize(agent);
+    if (own.elsewhere)
+        log_info(&agent->log,
+                 "workers that stayed do not take another rank or another world's size: they are "
+                 "stopped and started anew, without their state (a spare node keeps ranks and "
+                 "size)");
     agent->group.listens = agent_notices_listeners(agent) > 0;
     agent->group.keeps = may_keep(agent, event) && agent_notices_stayers(agent) > 0;
     agent->group.holds = agent->round.alive > 0;

@@ -221,20 +221,20 @@ static void let_go(void *context)
  */
 static int make_cut(struct muster_world *world, struct muster_error *err)
 {
-    const int cut = world->client ? tcpstore_client_duplicate(world->client, err) : -1;
+    const int cut =
+        world->client ? tcpstore_client_duplicate(world->client, err) : -1; /* one rank has none */
     regroup_lock(world->regroup);
     const int before = world->cut;
     world->cut = cut;
     regroup_unlock(world->regroup);
     if (before >= 0)
         (void)close(before);
-    return cut < 0 ? -1 : 0;
+    return world->client && cut < 0 ? -1 : 0;
 }
 
 int muster_world_stay(struct muster_world *world, struct muster_error *err)
 {
-    if (!world || world->regroup || world->place.size == 1 || !world->place.agent_store || world->parent ||
-        world->own_environment)
+    if (!world || world->regroup || !world->place.agent_store || world->parent || world->own_environment)
         return world && world->regroup;
     const int stays = regroup_listen(world->place.round, &world->regroup, err);
     return stays > 0 && (make_cut(world, err) < 0 || regroup_hold(world->regroup, let_go, world, err) < 0)

@@ -109,11 +109,11 @@ static int begin_steps(struct run *run, struct muster_error *err)
 /* ---- after a loss ---- */
 
 /* Errors of a rank whose peers have gone. A node that is cut off is lost after 2.5 s. */
-static int64_t patience_ns(const struct muster_error *err)
+static int64_t patience_ns(const struct muster_world *world, const struct muster_error *err)
 {
     const bool by_peers = err->code == MUSTER_E_PEER || err->code == MUSTER_E_TIMEOUT ||
                           err->code == MUSTER_E_CANCELLED || err->code == MUSTER_E_IO;
-    return by_peers ? 5 * NS_PER_S : 0;
+    return by_peers && muster_world_size(world) > 1 ? 5 * NS_PER_S : 0;
 }
 
 /* In the same place: the same calls in the same order as in ranks that were started anew. */
@@ -185,7 +185,7 @@ static int regroup(struct run *run, struct muster_error *err)
     for (bool open = true;; open = false) {
         const bool begun = run->trainer || run->kept;
         struct muster_world *world = run->whole ? run->whole : run->world;
-        const int joined = begun ? muster_world_rejoin(world, patience_ns(&why), &why) : 0;
+        const int joined = begun ? muster_world_rejoin(world, patience_ns(world, &why), &why) : 0;
         if (joined <= 0)
             return joined;
         console_line_end();

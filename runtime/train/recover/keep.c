@@ -14,8 +14,7 @@
 bool trainer_divides(const struct trainer *trainer)
 {
     const struct plan *plan = &trainer->plan;
-    bool plain = trainer->ops->host_memory && plan->options.compression.kind == COMPRESSION_NONE &&
-                 trainer->model->adapter_scale == 0;
+    bool plain = trainer->ops->host_memory && plan->options.compression.kind == COMPRESSION_NONE;
     /* images of different stages have different sizes */
     plain = plain && (plan->options.mesh.side[SIDE_PIPELINE] == 1 || plan->copies < 0);
     for (int g = 0; g < plan->group_count; g++)

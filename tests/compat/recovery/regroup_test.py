@@ -13,6 +13,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import torch_python  # noqa: E402
+from torch_python import free_port  # noqa: E402
 
 torch = torch_python.require()
 MUSTER = pathlib.Path(torch_python.build()) / "bin" / "muster"
@@ -52,6 +53,31 @@ class Ddp(unittest.TestCase):
             self.assertEqual(self.start("undisturbed").wait(timeout=LIMIT), 0)
             one, other = (torch.load(self.folder / name, weights_only=True) for name in ("killed", "undisturbed"))
             self.assertTrue(all(torch.equal(one[key], other[key]) for key in other))
+
+    def node(self, number, port):
+        log = open(self.folder / f"node-{number}.log", "w")
+        self.addCleanup(log.close)
+        process = subprocess.Popen(
+            [MUSTER, "run", "--nnodes=1:2", "--nproc-per-node=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", f"--local-addr=127.0.0.{number + 1}",
+             "--max-restarts=3", "--restart-backoff=0", "--last-call-timeout=1", SOURCE / "examples" / "torch_regroup.py", "--steps=100000"],
+            stdout=log, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": str(SOURCE / "python"), "PYTHON_EXEC": sys.executable, "MUSTER_HOSTNAME": f"node-{number}"})
+        self.addCleanup(lambda: (process.kill(), process.wait()))
+        return process
+
+    def test_a_node_is_lost_and_none_takes_its_place(self):
+        """The ranks of the other node go on as a world of two, at the step where they were."""
+        with tempfile.TemporaryDirectory(prefix="muster regroup ") as folder:
+            self.folder = pathlib.Path(folder)
+            port = free_port()
+            nodes = [self.node(0, port), self.node(1, port)]
+            pids = re.findall(r"rank \d is process (\d+)", self.said("node-0", r"(?s)rank \d is process \d+.*rank \d is process \d+\n").group(0))
+            self.said("node-0", "step 60: ")
+            nodes[1].kill()
+            step = int(self.said("node-0", r"regrouped at step (\d+)").group(1))
+            self.assertGreater(step, 59)
+            self.said("node-0", f"step {step - step % 20 + 40}: ")
+            self.assertEqual([pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()], pids)
+            nodes[0].kill()
 
 
 if __name__ == "__main__":

@@ -50,16 +50,16 @@ def can_trace(folder):
 
 
 class Job:
-    """Agents on loopback addresses with two ranks each; those beyond `nodes` are spare."""
+    """Agents on loopback addresses with two ranks each; those beyond `nodes` are spare. begins: so many come at once."""
 
-    def __init__(self, test, name, training, nodes=2, spares=0, tracer=(), least=None, nproc=2, **sections):
+    def __init__(self, test, name, training, nodes=2, spares=0, tracer=(), least=None, nproc=2, begins=None, **sections):
         self.test, self.folder, self.port = test, test.base / name, free_port()
         self.folder.mkdir()
         config = {"training": TRAINING | training | {"output": str(self.folder / "model")}, "model": MODEL, "logging": {"interval": 20},
                   "data": {"path": str(test.base / "text"), "tokenizer": "bytes"}, **sections}
         (self.folder / "run.yaml").write_text(json.dumps(config))
         self.nodes, self.tracer, self.nproc = f"{least or nodes}:{nodes}", list(tracer), nproc
-        self.agents = [self.agent(k) for k in range(nodes)]
+        self.agents = [self.agent(k) for k in range(begins or nodes)]
         for k in range(nodes, nodes + spares):  # the first ones to come make the world
             self.workers(k - 1)
             self.agents.append(self.agent(k))
@@ -225,6 +225,18 @@ class Regroup(unittest.TestCase):
                 self.assertEqual(job.agents[2].wait(timeout=LIMIT), 143)
                 for agent in job.agents:
                     agent.kill()
+
+    @unittest.skipUnless(KILLS, "the long one")
+    def test_a_job_that_began_with_one_rank(self):
+        """It has no communicator, and no peer yet."""
+        job = Job(self, "alone", REPLICAS | {"steps": 1000000}, nodes=2, least=1, nproc=1, begins=1)
+        stays = job.workers(0)
+        job.await_step(60)
+        self.go_on(job, 2, stays, 0, lambda: job.agents.append(job.agent(1)))
+        job.workers(1)
+        self.go_on(job, 1, stays, 0, job.agents[1].kill)
+        for agent in job.agents:
+            agent.kill()
 
     def test_stages_of_which_a_rank_is_left_over(self):
         """Two ranks of each stage, and one that waits: after a loss it may take part, and stages may be cut anew. Four ranks have no such one,

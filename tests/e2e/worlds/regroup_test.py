@@ -224,7 +224,7 @@ class Regroup(AgentTest):
         nodes[1].kill()
         then = self.running(1, 2)
         self.assertFalse(set(then) & set(first))
-        self.finish_all(nodes[:1])
+        self.assertIn("do not take another rank or another world's size", self.finish_all(nodes[:1])[0])
 
     def test_other_places_for_workers_that_take_them(self):
         """A node is lost, so that rank 2 becomes rank 1; then one joins, and leaves again."""

@@ -9,6 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "rendezvous/store/kv_memory.h"
+#include "runtime/model/lora.h"
 #include "runtime/plan/plan_cut.h"
 #include "runtime/train/recover/recover.h"
 #include "runtime/train/trainer_state.h"
@@ -67,7 +68,8 @@ static int open_rank(struct job *job, int number, struct muster_error *err)
     options.store = &job->store;
     options.timeout_ns = 20 * NS_PER_S;
     options.comm = cut_comm();
-    r->model = gpt2_create(&job->training.gpt, err);
+    r->model = job->training.create ? job->training.create(&job->training, err)
+                                    : gpt2_create(&job->training.gpt, err);
     if (!r->model || cut_stages(job, r->model, &options.plan, err) < 0)
         return -1;
     r->trainer = trainer_create(r->model, &options, err);
@@ -269,6 +271,39 @@ static void stages(void **state)
     check_between(STRATEGY_NO_SHARD, DTYPE_F32, 0, &first, &two, LOST_AFTER, &last);
 }
 
+static struct model *create_adapted(const struct training *run, struct muster_error *err)
+{
+    struct lora lora = {.rank = 2, .alpha = 4};
+    return lora_add_target(&lora, "c_attn", err) < 0 ? NULL : gpt2_create_adapted(&run->gpt, &lora, err);
+}
+
+/* The base does not change, and comes along: it may be of a checkpoint. */
+static void adapters(void **state)
+{
+    (void)state;
+    const struct world first = {of_four(STRATEGY_FULL_SHARD), {ANEW, ANEW, ANEW, ANEW, END}},
+                       two = {MESH(1, 1, 2), {0, 2, END}};
+    struct job job = job_of(STRATEGY_FULL_SHARD, COPIES, NULL), base = job;
+    job.training.create = base.training.create = create_adapted;
+    GUARD(guard_model) struct model *model = create_adapted(&job.training, NULL);
+    const size_t count = (size_t)model_parameters(model);
+    scope_free float *expected = mem_calloc(count, sizeof *expected),
+                     *params = mem_calloc(count, sizeof *params);
+    base.until = 8;
+    base.params = expected;
+    move_to(&base, &first);
+    assert_true(trainer_divides(base.now[0].trainer));
+    finish(&base);
+    job.until = LOST_AFTER;
+    move_to(&job, &first);
+    job.begins = 8;
+    job.until = 0;
+    job.params = params;
+    move_to(&job, &two);
+    finish(&job);
+    assert_memory_equal(params, expected, count * sizeof *params);
+}
+
 /* The shard or stage that was cut off has one rank left, which can finish the step that the others have made.
  */
 static void shards_of_two_steps(void **state)
@@ -303,6 +338,39 @@ static void a_world_that_grows(void **state)
     assert_memory_equal(params, expected, count * sizeof *params);
 }
 
+static int64_t little_memory(struct device *device)
+{
+    (void)device;
+    return 4096;
+}
+
+/* A second state would have the kernel end the process: it is refused before, and the trainer is as it was.
+ */
+static void memory_for_no_second_state(void **state)
+{
+    (void)state;
+    scope_buffer mine = {0};
+    struct recover_kept *kept = NULL;
+    struct muster_error err = {0};
+    struct job job = job_of(STRATEGY_NO_SHARD, 0, NULL);
+    job.until = 1;
+    move_to(&job, &(struct world){MESH(1, 1, 1), {ANEW, END}});
+    struct trainer *trainer = job.now[0].trainer;
+    struct device_ops ops = *trainer->ops;
+    const struct device_ops *real = trainer->ops;
+    ops.memory_available = little_memory;
+    trainer_stop(trainer);
+    trainer->ops = &ops;
+    assert_int_equal(recover_keep(trainer, NULL, 2, &mine, &kept, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_NOMEM);
+    assert_non_null(strstr(err.text, "this rank's part of what is free is 2.00 KB"));
+    assert_null(kept);
+    trainer->ops = real;
+    assert_int_equal(recover_keep(trainer, NULL, 2, &mine, &kept, &err), 1);
+    recover_kept_destroy(kept);
+    finish(&job);
+}
+
 /* A shard of which nothing is left: no rank has a state. */
 static void a_shard_that_is_gone(void **state)
 {
@@ -321,8 +389,10 @@ int main(void)
         cmocka_unit_test(replicas),
         cmocka_unit_test(shards_with_copies),
         cmocka_unit_test(stages),
+        cmocka_unit_test(adapters),
         cmocka_unit_test(shards_of_two_steps),
         cmocka_unit_test(a_world_that_grows),
+        cmocka_unit_test(memory_for_no_second_state),
         cmocka_unit_test(a_shard_that_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
