@@ -100,6 +100,13 @@ static int sync_directory_of(const char *path, struct muster_error *err)
     return 0;
 }
 
+bool io_same_file(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino;
+}
+
 int io_create_new(const char *path, int access, mode_t mode)
 {
     enum { TRIES = 16 }; /* another user may plant it again and again */
@@ -117,6 +124,11 @@ int io_create_new(const char *path, int access, mode_t mode)
 int io_create_beside(const char *path, mode_t mode, char **name, struct muster_error *err)
 {
     enum { TRIES = 16 };
+    struct stat there;
+    *name = NULL;
+    /* renamed into place, the file would be there instead of /dev/null, for all programs */
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode))
+        return error_set(err, MUSTER_E_INVALID, "%s is a device, a pipe or a socket: name a file", path);
     for (int i = 0; i < TRIES; i++) {
         uint64_t number = 0;
         *name = NULL;

@@ -25,8 +25,10 @@ int io_read_file(const char *path, size_t limit, struct buffer *out, struct must
  * names that no other process uses now. -1 with errno. */
 int io_create_new(const char *path, int access, mode_t mode);
 /* Makes a new file next to path under a name that is not known before, PATH.new.NUMBER; *name (mem_free)
- * gets it. */
+ * gets it. It is renamed to path in the end, so that a path of a device, pipe or socket is refused. */
 int io_create_beside(const char *path, mode_t mode, char **name, struct muster_error *err);
+/* Whether both paths lead to one file or folder that is there. */
+bool io_same_file(const char *a, const char *b);
 /* 1: there is a file or folder of this path; 0: there is none; -1: that cannot be found out, for example
  * because a folder above it cannot be entered. */
 int io_exists(const char *path, struct muster_error *err);

@@ -14,6 +14,7 @@
 #include "proto/base/error.h"
 #include "proto/base/futex.h"
 #include "proto/base/guard.h"
+#include "proto/base/io.h"
 #include "proto/env_names.h"
 #include "proto/exit_code.h"
 #include "proto/world/world_alone.h"
@@ -61,11 +62,23 @@ static int set_cut(struct run *run, const char *cut, char ***texts, struct muste
     return *texts ? 0 : error_set(err, MUSTER_E_NOMEM, "no memory for the settings");
 }
 
+/* With mesh.spare: true the ranks that are left wait. */
+static int ranks_that_train(const struct run *run, int world_size)
+{
+    const int64_t stages = run->config.mesh_pipeline, left = stages > 0 ? world_size % stages : 0;
+    if (!left || world_size < stages || run->config.mesh_spare != TRAIN_SPARE_TRUE)
+        return world_size;
+    fprintf(stderr, "muster-train: mesh.spare: %lld of %d ranks wait%s, as mesh.pipeline %lld takes %lld\n",
+            (long long)left, world_size, left == 1 ? "s" : "", (long long)stages,
+            (long long)(world_size - left));
+    return world_size - (int)left;
+}
+
 /* With a prediction the plan is of the stages that its times ask for. */
 static int print_plan_of(struct run *run, char ***texts, const struct command *command, int32_t format,
                          struct muster_error *err)
 {
-    const int world_size = command->world_size ? (int)command->world_size : 1;
+    const int world_size = ranks_that_train(run, command->world_size ? (int)command->world_size : 1);
     struct muster_prediction prediction = {.size = sizeof prediction};
     scope_buffer out = {0};
     if (command->predict &&
@@ -243,6 +256,23 @@ static int run_verb(struct run *run, const struct command *command, bool *refuse
                                       : eval_run(run, &source, command->json, err);
 }
 
+/* A run must not end by writing over what it was started from. */
+static int check_output(const struct train_config *c, const struct command *command, struct muster_error *err)
+{
+    const char *const of_data[] = {c->path, c->validation_path};
+    if (!c->output || !*c->output)
+        return 0;
+    for (int i = 0; i < command->path_count; i++)
+        if (io_same_file(c->output, command->paths[i]))
+            return error_set(err, MUSTER_E_INVALID,
+                             "training.output %s is the configuration itself: name another file", c->output);
+    for (size_t i = 0; i < sizeof of_data / sizeof *of_data; i++)
+        if (of_data[i] && *of_data[i] && io_same_file(c->output, of_data[i]))
+            return error_set(err, MUSTER_E_INVALID,
+                             "training.output %s is what data is read from: name another path", c->output);
+    return 0;
+}
+
 static int run_command(struct run *run, const struct command *command, bool *refused,
                        struct muster_error *err)
 {
@@ -258,6 +288,8 @@ static int run_command(struct run *run, const struct command *command, bool *ref
         settings.config = (struct train_config){0};
         if (command->verb != COMMAND_TRAIN)
             result = run_verb(run, command, refused, err);
+        else if ((*refused = check_output(&run->config, command, err) < 0))
+            result = -1;
         else
             result = command->plan || command->suggest ? print_plan(run, command, err)
                                                        : run_training(run, command->json, err);

@@ -162,6 +162,13 @@ class Configs(unittest.TestCase):
         self.refused("--learning_rate: 'fast' is not a number", "ds_config.json", "--learning_rate=fast")
         self.refused("--set: unknown key 'training.step'; did you mean 'training.steps'?", "ds_config.json", "--set", "training.step=1")
 
+    def test_no_run_writes_over_what_it_was_started_from(self):
+        before = (self.path / "ds_config.json").read_text()
+        output = "--set", "training.output=./ds_config.json"
+        self.refused("training.output ./ds_config.json is the configuration itself", "ds_config.json", *output, "--data_path=text")
+        self.refused("training.output text is what data is read from", "ds_config.json", "--data_path=text", "--set", "training.output=text")
+        self.assertEqual((self.path / "ds_config.json").read_text(), before)
+
 
 if __name__ == "__main__":
     unittest.main()

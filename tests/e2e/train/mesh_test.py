@@ -122,6 +122,7 @@ class Mesh(unittest.TestCase):
             self.assertEqual(figures(text), wanted)
             self.assertEqual(re.findall(r"mesh.spare: (.*)", text), [waits] if waits else [])
             self.assertNotIn("hang", text)
+            self.assertEqual("of 5 ranks waits" in self.run_on(1, {"pipeline": 2, "spare": True}, "--plan", "--world-size", str(ranks)), bool(waits))
 
     def test_the_measured_idle_share_is_shown(self):
         for ranks, mesh, shown in ((2, {"pipeline": 2}, 21), (2, {}, 0)):

@@ -184,6 +184,10 @@ static void a_planted_link_is_not_followed(void **state)
     assert_int_equal(access(beside, F_OK), -1);
     mem_free(beside);
     assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0); /* as a device: a file must not take its place */
+    assert_int_equal(io_create_beside(path, 0600, &beside, &err), -1);
+    assert_non_null(strstr(err.text, "is a device, a pipe or a socket"));
+    assert_int_equal(unlink(path), 0);
     assert_int_equal(unlink(victim), 0);
     assert_int_equal(mkdir(planted, 0700), 0); /* an entry that cannot be removed is an error, and stays */
     assert_int_equal(io_create_new(planted, O_WRONLY, 0600), -1);
