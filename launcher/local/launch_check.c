@@ -138,7 +138,7 @@ static void ask_launcher(struct checking *c, const struct launch_words *launch)
         return;
     }
     machine_read(NULL, machine);
-    machine->gpus = c->pod->gpus ? c->pod->gpus : c->pod->claims ? 1 : machine->gpus;
+    machine->gpus = c->pod->gpus ? c->pod->gpus : machine->gpus;
     (void)snprintf(machine->host_name, sizeof machine->host_name, "%s", c->pod->hostname);
     machine->full_name[0] = 0;
     if (c->pod->subdomain)
@@ -146,6 +146,8 @@ static void ask_launcher(struct checking *c, const struct launch_words *launch)
                        c->pod->subdomain);
     bool good =
         config_parse((int)launch->words.count, launch->words.items, read_pod_variable, c, &config, &err) == 0;
+    if (c->pod->claims && !c->pod->gpus) /* the driver alone knows how many a claim stands for */
+        machine->gpus = config.nproc_per_node > 1 ? config.nproc_per_node : 1;
     if (good && !config.help)
         good = config_resolve(&config, machine, read_pod_variable, c, &err) == 0;
     if (!good)

@@ -151,7 +151,8 @@ def _unpack(packed):
     member, tensor, version = packed
     if tensor._version != version:
         raise RuntimeError(f"one of the variables needed for gradient computation has been modified by an inplace operation: a {tensor.dtype} "
-                           f"{list(tensor.shape)} is at version {tensor._version}; expected version {version} instead")
+                           f"{list(tensor.shape)} is at version {tensor._version}; expected version {version} instead. Use the operation that makes a new tensor, "
+                           "such as torch.relu(x) or nn.ReLU(inplace=False); torch.autograd.set_detect_anomaly(True) names the one that kept it")
     if member is not None:
         member.unit.needed(torch.is_grad_enabled())
     return tensor

@@ -173,7 +173,9 @@ class Lists(unittest.TestCase):
         self.assertEqual(err.count("\n"), 2, err)
         pod = {"initContainers": [{"name": "fetch", "image": "i"}, {"name": "proxy", "image": "i", "restartPolicy": "Always"}],
                "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "four"}]}
-        _, err = dry_run(pytorchjob(pod=pod, container={"resources": {"claims": [{"name": "gpu"}]}}))
+        command = ["torchrun", "--nproc-per-node=4", "train.py"]
+        _, err = dry_run(pytorchjob(pod=pod, container={"command": command, "resources": {"claims": [{"name": "gpu"}]}}))
+        self.assertNotIn("visible here", err)  # how many GPUs a claim stands for is not known
         self.assertIn("the container fetch is not run", err)
         self.assertIn("the sidecar proxy is not run", err)
         self.assertIn("the devices of gpu (four) are not counted; --gpus=LIST", err)
