@@ -2,6 +2,7 @@
  * the keys of runtime/config and some names of other programs. See formats.h. */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -95,8 +96,8 @@ static int unknown_section(struct key_walk *walk, const struct tree_entry *entry
             "or expert",
             place, entry->key);
     for (size_t i = 0; i < table->count; i++)
-        if (!strncmp(table->knobs[i].section, entry->key,
-                     3)) /* sections differ in their first three letters */
+        if (!strncasecmp(table->knobs[i].section, entry->key,
+                         3)) /* sections differ in their first three letters */
             return error_set(walk->assign->err, MUSTER_E_INVALID,
                              "%s: unknown section '%s'; did you mean '%s'?", place, entry->key,
                              table->knobs[i].section);

@@ -59,6 +59,7 @@ static const struct {
     {T "{no_decay: null}", "# no_decay: []", NULL},
     {T "{no_decay: [a, null]}", NULL, "t.yaml:2:26: training.no_decay: null found where a single value"},
     {T "{stepps: null}", NULL, "unknown key 'training.stepps'; did you mean 'training.steps'?"},
+    {"Training: {steps: 3}", NULL, "unknown section 'Training'; did you mean 'training'?"},
     /* by another program's key, by a common word, by the key of another section; and nothing far-fetched */
     {"model: {n_embd: 64}", NULL, "unknown key 'model.n_embd'; did you mean 'model.channels'?"},
     {"model: {width: 64}", NULL, "unknown key 'model.width'; did you mean 'model.channels'?"},
