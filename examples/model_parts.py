@@ -5,15 +5,17 @@ GPipe(model, chunks=8, checkpoint='except_last') runs them.
     muster run --standalone --nproc_per_node=4 model_parts.py stages stages.safetensors start.safetensors
 
 With more ranks each part has several of them, with other samples. The third file gets the parameters before the first step. Other words are
-settings of muster-train: training.strategy=FULL_SHARD. MUSTER_LIBRARY names the library where the linker does not find it."""
+settings of muster-train: training.strategy=FULL_SHARD. MUSTER_LIBRARY names another library than that of muster in PATH."""
 import ctypes
 import os
+import shutil
 import sys
 from ctypes import byref, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 
 I32, F32 = 1, 2  # enum muster_dtype
 STEPS = 20
-muster = ctypes.CDLL(os.environ.get("MUSTER_LIBRARY", "libmuster.so.0"))
+NEAR = os.path.normpath(os.path.realpath(shutil.which("muster") or "") + "/../../lib/libmuster.so.0")  # PATH has its program
+muster = ctypes.CDLL(os.environ.get("MUSTER_LIBRARY") or (NEAR if os.path.exists(NEAR) else "libmuster.so.0"))
 error = ctypes.create_string_buffer(512)
 for name, result in {"muster_world_open": c_void_p, "muster_model_new": c_void_p, "muster_trainer_open": c_void_p,
                      "muster_error_text": c_char_p, "muster_trainer_row": c_int64}.items():

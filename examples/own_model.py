@@ -2,15 +2,17 @@
 
     muster run --standalone --nproc_per_node=2 own_model.py own_model.safetensors
 
-torchrun, mpirun or srun start it as well. MUSTER_LIBRARY names the library where the linker does not find it."""
+torchrun, mpirun or srun start it as well. MUSTER_LIBRARY names another library than that of muster in PATH."""
 import ctypes
 import os
+import shutil
 import sys
 from ctypes import byref, c_char_p, c_double, c_int32, c_int64, c_void_p
 
 VOCABULARY, WIDTH, POSITIONS, HEADS, SAMPLES, STEPS = 256, 64, 32, 4, 8, 30
 ZERO, ONE, NORMAL, FROZEN, CAUSAL = 0, 1, 2, 1, 8
-muster = ctypes.CDLL(os.environ.get("MUSTER_LIBRARY", "libmuster.so.0"))
+NEAR = os.path.normpath(os.path.realpath(shutil.which("muster") or "") + "/../../lib/libmuster.so.0")  # PATH has its program
+muster = ctypes.CDLL(os.environ.get("MUSTER_LIBRARY") or (NEAR if os.path.exists(NEAR) else "libmuster.so.0"))
 error = ctypes.create_string_buffer(512)
 for name, result in {"muster_world_open": c_void_p, "muster_model_new": c_void_p, "muster_trainer_open": c_void_p,
                      "muster_error_text": c_char_p}.items():
@@ -36,8 +38,7 @@ def block(model, name, x):
         return muster.muster_layer_norm(model, x, name, c_double(1e-5), 0)
 
     muster.muster_layer(model, name)  # the unit that is gathered, computed and freed
-    h = linear(model, norm(x, b"ln_1"), 3 * WIDTH, b"qkv")
-    h = muster.muster_attention_packed(model, h, HEADS, HEADS, CAUSAL)
+    h = muster.muster_attention_packed(model, linear(model, norm(x, b"ln_1"), 3 * WIDTH, b"qkv"), HEADS, HEADS, CAUSAL)
     x = muster.muster_add(model, x, linear(model, h, WIDTH, b"out"))
     h = muster.muster_activation(model, linear(model, norm(x, b"ln_2"), 4 * WIDTH, b"up"), b"gelu")
     return muster.muster_add(model, x, linear(model, h, WIDTH, b"down"))
@@ -50,8 +51,7 @@ def own_model():
     table, place = (
         muster.muster_parameter(model, name, c_int64(rows), c_int64(WIDTH), NORMAL, c_double(0.02), flags)
         for name, rows, flags in ((b"table", VOCABULARY, 0), (b"positions", POSITIONS, FROZEN)))
-    x = muster.muster_embedding(model, tokens, table, place)
-    x = block(model, b"block.1", block(model, b"block.0", x))
+    x = block(model, b"block.1", block(model, b"block.0", muster.muster_embedding(model, tokens, table, place)))
     muster.muster_layer(model, b"head")
     muster.muster_cross_entropy(model, x, table, targets)  # the table again: tied
     must(muster.muster_model_check(model, error) == 0)
@@ -89,8 +89,8 @@ def main():
     must(muster.muster_trainer_evaluate(trainer, arrays, c_int64(rank < 2), sums, error) == 0)
     if rank == 0:
         print(f"validation loss {sums[0] / sums[1]:.8f} of {sums[1]:.0f} targets", flush=True)
-    path = sys.argv[1] if len(sys.argv) > 1 else "own_model.safetensors"
-    must(muster.muster_trainer_export(trainer, path.encode(), b"safetensors", error) == 0)
+    path = (sys.argv[1:] or ["own_model.safetensors"])[0].encode()
+    must(muster.muster_trainer_export(trainer, path, b"safetensors", error) == 0)
     muster.muster_trainer_close(byref(trainer))
     muster.muster_model_free(model)
     muster.muster_world_close(byref(world))

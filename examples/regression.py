@@ -2,15 +2,17 @@
 
     muster run --standalone --nproc_per_node=2 regression.py regression.safetensors
 
-An array of NumPy is given by its address: array.ctypes.data. MUSTER_LIBRARY names the library where the linker does not find it."""
+An array of NumPy is given by its address: array.ctypes.data. MUSTER_LIBRARY names another library than that of muster in PATH."""
 import ctypes
 import os
+import shutil
 import sys
 from ctypes import byref, c_char_p, c_double, c_float, c_int64, c_void_p
 
 FEATURES, WIDTH, SAMPLES, STEPS = 3, 64, 32, 300
 F32 = 2  # enum muster_dtype
-muster = ctypes.CDLL(os.environ.get("MUSTER_LIBRARY", "libmuster.so.0"))
+NEAR = os.path.normpath(os.path.realpath(shutil.which("muster") or "") + "/../../lib/libmuster.so.0")  # PATH has its program
+muster = ctypes.CDLL(os.environ.get("MUSTER_LIBRARY") or (NEAR if os.path.exists(NEAR) else "libmuster.so.0"))
 error = ctypes.create_string_buffer(512)
 for name, result in {"muster_world_open": c_void_p, "muster_model_new": c_void_p, "muster_trainer_open": c_void_p,
                      "muster_error_text": c_char_p}.items():

@@ -139,9 +139,7 @@ class Readme(AgentTest):
         (self.folder / "bin").mkdir()
         for name in ("muster", "muster-train"):
             (self.folder / "bin" / name).symlink_to(BUILD / "bin" / name)
-        self.variables = environment(
-            PATH=f"{self.folder}/bin:{os.environ['PATH']}", E2E_FOLDER=str(self.folder), MUSTER_LIBRARY=str(BUILD / "lib/libmuster.so")
-        )
+        self.variables = environment(PATH=f"{self.folder}/bin:{os.environ['PATH']}", E2E_FOLDER=str(self.folder))
 
     def small_run(self):
         """The README's own file with a model of no folder and smaller numbers."""
