@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "launcher/local/job/job.h"
+#include "launcher/local/pod/container_check.h"
 #include "launcher/local/pod/schema.h"
 #include "launcher/local/pod/volumes.h"
 #include "proto/base/error.h"
@@ -62,6 +63,7 @@ void building_note_containers(const struct building *b, const struct pod_source 
 {
     note_init_containers(b, source);
     note_claims(b, source);
+    container_check(b->problems, source);
     const struct tree_node *list = tree_get(pod_source_spec(source), "containers");
     const char *own = tree_text(tree_get(pod_source_container(source), "name"));
     const struct tree_node *policy = tree_get(pod_source_container(source), "restartPolicy");

@@ -205,6 +205,9 @@ static int64_t count_pods(const struct trainjob *job, const struct batch_job *ba
     return others > 1 ? others : 1;
 }
 
+/* Lives as long as the batch job that is made with it. */
+static const struct path spec_path = {.name = "spec"}, trainer_path = {.up = &spec_path, .name = "trainer"};
+
 static int adapt(void *context, const struct tree_node *replicated, struct batch_job *batch)
 {
     const struct adapting *a = context;
@@ -222,7 +225,7 @@ static int adapt(void *context, const struct tree_node *replicated, struct batch
         return building_no_memory(a->b);
     bool launcher = pod_source_find(tree_get(batch->spec, "template"), "node") < 0 && a->job->mpi;
     batch->container = launcher ? "launcher" : "node";
-    batch->over = (struct pod_overlay){a->job->object->file, a->job->trainer, TRAINER};
+    batch->over = (struct pod_overlay){a->job->object->file, a->job->trainer, &trainer_path};
     batch->variables = &a->job->variables;
     batch->more = &a->job->more;
     return 1;

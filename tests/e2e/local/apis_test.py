@@ -180,6 +180,17 @@ class Lists(unittest.TestCase):
         self.assertIn("the sidecar proxy is not run", err)
         self.assertIn("the devices of gpu (four) are not counted; --gpus=LIST", err)
 
+    def test_what_an_api_server_refuses_is_refused(self):
+        resources = {"limits": {"nvidia.com/gpu": 0.5, "cpu": 2}, "requests": {"cpu": "2500m", "amd.com/gpu": 1, "memory": "1Gi"}}
+        _, err = dry_run(pytorchjob({"resources": resources, "ports": [{"containerPort": 70000}]}), code=2)
+        for why in ("resources.limits[nvidia.com/gpu]: Invalid: must be an integer", "resources.requests[cpu]: Invalid: must be less than or equal",
+                    "resources.requests[amd.com/gpu]: an API server refuses the pod: a device needs a limit", "ports[0].containerPort: Invalid: must be between 1 and 65535"):
+            self.assertIn(why, err)
+        self.assertEqual(err.count("Invalid"), 3, err)
+        resources = {"limits": {"nvidia.com/gpu": 2, "cpu": 2}, "requests": {"nvidia.com/gpu": 1, "cpu": 2}}
+        _, err = dry_run(pytorchjob({"resources": resources}), code=2)
+        self.assertIn("resources.requests[nvidia.com/gpu]: Invalid: must be equal to the limit", err)
+
     def test_what_would_end_otherwise_is_refused(self):
         _, err = dry_run(pytorchjob(pod={"activeDeadlineSeconds": 5}), code=2)
         self.assertIn("template.spec.activeDeadlineSeconds: NotSupported: muster local does not emulate it", err)
