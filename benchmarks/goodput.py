@@ -40,7 +40,31 @@ def arguments():
     parser.add_argument("--limit", type=float, default=900, help="seconds of one run")
     torch_peer.add_argument(parser)
     results.add_argument(parser)
-    return parser.parse_args()
+    options = parser.parse_args()
+    check(parser, options)
+    return options
+
+
+def check(parser, options):
+    """Ends with usage and the wrong option, before a run of minutes is begun."""
+    names = [mode.name for mode in modes.MODES]
+    for model in options.models.split(","):
+        if model not in modes.MODELS:
+            parser.error(f"--models: '{model}' is not one of {', '.join(modes.MODELS)}")
+    for word in options.every.split(","):
+        if not word.isdecimal() or int(word) < 1:
+            parser.error(f"--every: '{word}' is not a number of steps from 1 on")
+    for word in options.modes.split(","):
+        if not any(name.startswith(word) for name in names):
+            parser.error(f"--modes: no row's name begins with '{word}': {'; '.join(names)}")
+    if options.steps is not None and options.steps < 1:
+        parser.error(f"--steps: {options.steps} is not a number of steps from 1 on")
+    if not options.limit > 0:
+        parser.error(f"--limit: {options.limit:g} is not a number of seconds above 0")
+    if not pathlib.Path(options.text).exists():
+        parser.error(f"--text: {options.text} does not exist")
+    if not (pathlib.Path(options.build) / "bin" / "muster").exists():
+        parser.error(f"--build: {options.build} has no bin/muster: ./dev build makes it")
 
 
 class Bench:

@@ -4,6 +4,7 @@
 
 import json
 import pathlib
+import subprocess
 import sys
 import tempfile
 import types
@@ -83,6 +84,14 @@ class Results(unittest.TestCase):
                 for figure in run["figures"]:
                     self.assertEqual({"figure", "unit", "muster", "peers"} - set(figure), set(), name)
                     self.assertLess(len(figure["figure"]), 100)
+
+
+class Options(unittest.TestCase):
+    def test_goodput_names_the_wrong_one_before_it_runs(self):
+        for words, why in ((["--every=50,0"], "--every: '0' is not a number of steps"), (["--models=foo"], "--models: 'foo' is not one of demo"),
+                           (["--modes=x"], "--modes: no row's name begins with 'x'"), (["--limit=nan"], "--limit: nan is not")):
+            run = subprocess.run([sys.executable, SOURCE / "benchmarks/goodput.py", *words], capture_output=True, text=True)
+            self.assertEqual((run.returncode, why in run.stderr), (2, True), run.stderr)
 
 
 if __name__ == "__main__":
