@@ -494,6 +494,22 @@ static int muster_help(void)
     return print(STDOUT_FILENO, &out);
 }
 
+static int run_subcommand(const char *name, int argc, char *argv[])
+{
+    for (int i = 0; i < SUBCOMMAND_COUNT; i++) {
+        scope_free char *shown = mem_printf("muster %s", subcommands[i].name);
+        if (!strcmp(name, subcommands[i].name))
+            return subcommands[i].run(shown ? shown : "muster", argc, argv);
+    }
+    const char *names[SUBCOMMAND_COUNT];
+    for (int i = 0; i < SUBCOMMAND_COUNT; i++)
+        names[i] = subcommands[i].name;
+    const char *hint = text_nearest(name, names, SUBCOMMAND_COUNT);
+    (void)fprintf(stderr, "muster: error: unknown subcommand '%s'; %s%s\n", name,
+                  hint ? "did you mean muster " : "muster --help lists them", hint ? hint : "");
+    return EXIT_CODE_USAGE;
+}
+
 int main(int argc, char *argv[])
 {
     const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
@@ -506,9 +522,9 @@ int main(int argc, char *argv[])
         (void)fprintf(stderr, "muster: error: no subcommand was given; muster --help lists them\n");
         return EXIT_CODE_USAGE;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || (!strcmp(argv[1], "help") && argc == 2))
         return muster_help();
-    if (!strcmp(argv[1], "--version")) {
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "version")) {
         (void)printf("muster " MUSTER_VERSION "\n");
         return fflush(stdout) == 0 ? EXIT_CODE_OK : EXIT_CODE_FAILURE;
     }
@@ -516,16 +532,9 @@ int main(int argc, char *argv[])
         return hosts_node_main("muster host-node", argc - 2, argv + 2);
     if (!strcmp(argv[1], WARM_REAPER_COMMAND)) /* started by a kept template, not by people */
         return warm_reaper_main(argc - 2, argv + 2);
-    for (int i = 0; i < SUBCOMMAND_COUNT; i++) {
-        scope_free char *shown = mem_printf("muster %s", subcommands[i].name);
-        if (!strcmp(argv[1], subcommands[i].name))
-            return subcommands[i].run(shown ? shown : "muster", argc - 2, argv + 2);
+    if (!strcmp(argv[1], "help") && argc > 2) { /* muster help run */
+        char *asks[] = {(char[]){"--help"}, NULL};
+        return run_subcommand(argv[2], 1, asks);
     }
-    const char *names[SUBCOMMAND_COUNT];
-    for (int i = 0; i < SUBCOMMAND_COUNT; i++)
-        names[i] = subcommands[i].name;
-    const char *hint = text_nearest(argv[1], names, SUBCOMMAND_COUNT);
-    (void)fprintf(stderr, "muster: error: unknown subcommand '%s'; %s%s\n", argv[1],
-                  hint ? "did you mean muster " : "muster --help lists them", hint ? hint : "");
-    return EXIT_CODE_USAGE;
+    return run_subcommand(argv[1], argc - 2, argv + 2);
 }

@@ -152,6 +152,11 @@ class CommandLine(unittest.TestCase):
                 done = muster("run", "--standalone", *command, cwd=self.path)
                 self.assertEqual((done.returncode, done.stdout), (0, printed + "\n"), done.stderr)
 
+    def test_help_and_version_are_words_too(self):
+        for words, same in ((["help"], ["--help"]), (["version"], ["--version"]), (["help", "run"], ["run", "--help"]), (["help", "local"], ["local", "--help"])):
+            self.assertEqual((muster(*words).returncode, muster(*words).stdout), (0, muster(*same).stdout))
+        self.assertEqual(muster("help", "rum").stderr, "muster: error: unknown subcommand 'rum'; did you mean muster run\n")
+
     def test_subcommands(self):
         done = muster("rum")
         self.assertEqual(done.stderr, "muster: error: unknown subcommand 'rum'; did you mean muster run\n")
