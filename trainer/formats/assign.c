@@ -111,9 +111,10 @@ static int set_value(struct assign *a, const struct knob *knob, const char *text
     return keep_place(a, knob, place);
 }
 
-static int refuse_override(const char *key, struct muster_error *err)
+static int refuse_override(const struct assign *a, const char *key, struct muster_error *err)
 {
-    const char *nearest = knob_nearest(train_config_table(), key);
+    char text[MEANT_SIZE];
+    const char *nearest = a->meant ? a->meant(key, text) : knob_nearest(train_config_table(), key);
     if (nearest)
         return error_set(err, MUSTER_E_INVALID, "--set: unknown key '%s'; did you mean '%s'?", key, nearest);
     return error_set(err, MUSTER_E_INVALID, "--set: unknown key '%s'; muster-train --help lists every key",
@@ -169,7 +170,7 @@ int assign_override_text(struct assign *a, const char *text)
     if (!where)
         return assign_no_memory(a);
     if (!knob)
-        return refuse_override(key, a->err);
+        return refuse_override(a, key, a->err);
     if (knob->type == KNOB_LIST)
         return override_list(a, knob, text, equals + 1, where);
     const bool text_of_its_own = knob->type == KNOB_TEXT && knob->text == KNOB_WORDS;

@@ -8,6 +8,7 @@
 
 #include "proto/base/buffer.h"
 #include "runtime/config/train_config.h"
+#include "trainer/formats/meant.h"
 
 enum { ASSIGN_WEAK_LIMIT = 256 };
 
@@ -43,6 +44,8 @@ struct assign_number {
 
 struct assign {
     struct train_config *config;
+    /* meant.h, whose tables are of readers that call this; NULL: the nearest name */
+    const char *(*meant)(const char *name, char out[MEANT_SIZE]);
     char **places;          /* TRAIN_CONFIG_KEYS; NULL: the default */
     struct buffer *notes;   /* lines without "muster-train:" */
     char *const *overrides; /* values of --set: "key=value" */

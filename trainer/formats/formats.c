@@ -13,6 +13,7 @@
 #include "proto/base/knob.h"
 #include "runtime/config/train_config_check.h"
 #include "trainer/formats/formats_internal.h"
+#include "trainer/formats/meant.h"
 #include "trainer/formats/stages.h"
 
 /* The first row that recognises a file reads it; the last row reads any file. */
@@ -332,6 +333,7 @@ static int settings_begin(struct formats_settings *settings, const struct format
 {
     *settings = (struct formats_settings){0};
     *assign = (struct assign){.config = &settings->config,
+                              .meant = setting_meant,
                               .places = settings->places,
                               .notes = &settings->notes,
                               .overrides = request->overrides,

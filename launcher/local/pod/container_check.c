@@ -11,8 +11,8 @@ struct place {
     const struct path *path; /* of the resources */
 };
 
-static void tell(const struct place *place, enum problem_type type, const char *kind,
-                 const struct tree_entry *entry, const char *why)
+static void container_tell(const struct place *place, enum problem_type type, const char *kind,
+                           const struct tree_entry *entry, const char *why)
 {
     problems_add(place->problems, type, place->file, entry->value,
                  PATH_KEY(PATH_FIELD(place->path, kind), entry->key), "%s", why);
@@ -38,13 +38,13 @@ static void check_request(const struct place *place, const struct tree_entry *en
         return;
     if (is_device(entry->key) && !limited)
         /* the controllers' own examples have it, and their tests have no API server */
-        tell(place, PROBLEM_WARNING, "requests", entry,
-             "an API server refuses the pod: a device needs a limit, too");
+        container_tell(place, PROBLEM_WARNING, "requests", entry,
+                       "an API server refuses the pod: a device needs a limit, too");
     else if (is_device(entry->key) && asked != limit)
-        tell(place, PROBLEM_INVALID, "requests", entry,
-             "must be equal to the limit: devices are not overcommitted");
+        container_tell(place, PROBLEM_INVALID, "requests", entry,
+                       "must be equal to the limit: devices are not overcommitted");
     else if (limited && asked > limit)
-        tell(place, PROBLEM_INVALID, "requests", entry, "must be less than or equal to the limit");
+        container_tell(place, PROBLEM_INVALID, "requests", entry, "must be less than or equal to the limit");
 }
 
 static const struct tree_node *map_of(const struct tree_node *resources, const char *kind)
@@ -60,8 +60,8 @@ static void check_resources(const struct place *place, const struct tree_node *r
     for (size_t i = 0; limits && i < limits->count; i++)
         if (is_device(limits->entries[i].key) && amount_of(limits->entries[i].value, &amount) &&
             amount % 1000)
-            tell(place, PROBLEM_INVALID, "limits", &limits->entries[i],
-                 "must be an integer: devices are whole");
+            container_tell(place, PROBLEM_INVALID, "limits", &limits->entries[i],
+                           "must be an integer: devices are whole");
     for (size_t i = 0; requests && i < requests->count; i++)
         check_request(place, &requests->entries[i], limits);
 }

@@ -161,6 +161,7 @@ class Configs(unittest.TestCase):
         self.refused("--plan and --print-config: one of the two", "ds_config.json", "--plan", "--print-config")
         self.refused("--learning_rate: 'fast' is not a number", "ds_config.json", "--learning_rate=fast")
         self.refused("--set: unknown key 'training.step'; did you mean 'training.steps'?", "ds_config.json", "--set", "training.step=1")
+        self.refused("--set: unknown key 'model.n_embd'; did you mean 'model.channels'?", "ds_config.json", "--set", "model.n_embd=1")
 
     def test_no_run_writes_over_what_it_was_started_from(self):
         before = (self.path / "ds_config.json").read_text()
