@@ -1,4 +1,5 @@
-/* ready.h - machine code of products, made before the first product, next to other work. */
+/* ready.h - oneDNN in a process: its machine code, made before the first product, and a bound that a user
+ * set. */
 #ifndef MUSTER_KERNELS_READY_H
 #define MUSTER_KERNELS_READY_H
 
@@ -12,5 +13,8 @@ bool kernels_cpu_ready_pays(enum kernels_products by, double multiplications);
  * 30 ms of a processor, which the first product takes otherwise. Products that begin during this time wait
  * for it. For a thread of its own, after kernels_cpu_blas. */
 void kernels_cpu_ready(enum kernels_products by);
+/* One sentence where a variable keeps oneDNN below AVX-512 on a processor that has it, and the way out; else
+ * "", or where oneDNN is not loaded yet. Static. */
+const char *kernels_cpu_bound(void);
 
 #endif

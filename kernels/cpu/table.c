@@ -124,6 +124,13 @@ const struct kernels *kernels_cpu_by(enum kernels_products by, struct muster_err
         return kernels_cpu(~0u);
     if (onednn_open(err))
         return NULL;
+    if (by == KERNELS_BF16 && !onednn_has_bf16() && *onednn_held()) {
+        (void)error_set(err, MUSTER_E_STATE,
+                        "products of bf16 need AVX512-BF16 or AMX, and %s keeps oneDNN from them: unset the "
+                        "variable, or use training.matmul_precision: fp32",
+                        onednn_held());
+        return NULL;
+    }
     if (by == KERNELS_BF16 && !onednn_has_bf16()) {
         (void)error_set(err, MUSTER_E_UNSUPPORTED,
                         "products of bf16 need a processor with AVX512-BF16 or AMX; %s finds neither: use "
@@ -145,6 +152,24 @@ void kernels_cpu_ready(enum kernels_products by)
     const struct kernels *kernels = kernels_cpu_by(by, NULL);
     if (kernels && kernels != kernels_cpu(~0u))
         onednn_ready();
+}
+
+static char bound[160];
+static pthread_once_t bound_once = PTHREAD_ONCE_INIT;
+
+static void fill_bound(void)
+{
+    if (has_avx512() && !onednn_has_avx512() && *onednn_held())
+        (void)snprintf(bound, sizeof bound,
+                       "oneDNN is held below AVX-512 by %s, and is slow or unused: unset the variable",
+                       onednn_held()); /* fits */
+}
+
+const char *kernels_cpu_bound(void)
+{
+    if (*onednn_text())
+        (void)pthread_once(&bound_once, fill_bound); /* cannot fail: both arguments are valid */
+    return bound;
 }
 
 const char *kernels_cpu_library(const struct kernels *kernels)

@@ -149,17 +149,21 @@ enum kernels_products api_choose_products(struct muster_trainer *t)
         return KERNELS_OPENBLAS; /* none of them multiplies values of 16 bits */
     if (c->matmul_precision == TRAIN_MATMUL_BF16)
         return KERNELS_BF16;
-    if (train_config_dtype(c) != DTYPE_BF16 || !t->found.device.ops->host_memory)
+    if (train_config_dtype(c) == DTYPE_F32 || !t->found.device.ops->host_memory)
         return by[c->products];
-    if (c->matmul_precision != TRAIN_MATMUL_AUTO)
+    if (train_config_dtype(c) == DTYPE_F16)
+        t->products_not = "products of fp16 are for GPUs alone";
+    else if (c->matmul_precision != TRAIN_MATMUL_AUTO)
         t->products_not = "training.matmul_precision is set";
     else if (c->products == TRAIN_PRODUCTS_OPENBLAS)
         t->products_not = "training.products is openblas";
     else if (kernels_cpu_by(KERNELS_BF16, &err))
         return KERNELS_BF16;
     else
-        t->products_not = err.code == MUSTER_E_NOT_FOUND ? "libdnnl is missing"
-                                                         : "it has neither AVX512-BF16 nor AMX for libdnnl";
+        t->products_not = err.code == MUSTER_E_NOT_FOUND ? "libdnnl is missing or of an unknown version"
+                          : err.code == MUSTER_E_STATE
+                              ? "ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA bounds libdnnl"
+                              : "it has neither AVX512-BF16 nor AMX for libdnnl";
     return by[c->products];
 }
 

@@ -75,7 +75,7 @@ struct muster_trainer {
     struct trainer *trainer;
     struct api_found_device found;
     enum kernels_products products; /* of this rank */
-    const char *products_not;       /* why products of training.dtype: bf16 are fp32; NULL: they are not */
+    const char *products_not; /* why products of a training.dtype of 16 bits are fp32; NULL: they are not */
     struct comm_chosen comm;
     char *nccl_lines; /* api_nccl_environment's; owned; NULL: nothing to report */
     struct {

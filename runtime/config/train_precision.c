@@ -40,6 +40,11 @@ int train_precision_check(const char *name, const struct train_config *c, struct
                              "of the two",
                              name, keys[i], c->loss_scale);
     }
+    if (c->matmul_precision == TRAIN_MATMUL_BF16 && c->products == TRAIN_PRODUCTS_OPENBLAS)
+        return error_set(err, MUSTER_E_INVALID,
+                         "%straining.matmul_precision: bf16 needs oneDNN, and training.products is openblas, "
+                         "which multiplies in fp32 alone; remove one of the two",
+                         name);
     if (c->on_nonfinite == TRAIN_NONFINITE_ROLL_BACK && !(c->checkpoint_dir && *c->checkpoint_dir))
         return error_set(err, MUSTER_E_INVALID,
                          "%straining.on_nonfinite: roll_back needs checkpoints to go back to: set "

@@ -296,8 +296,8 @@ MUSTER_API const char *muster_trainer_comm(const struct muster_trainer *trainer,
 MUSTER_API const char *muster_trainer_values(const struct muster_trainer *trainer);
 /* "fp32", "tf32", "bf16" or "fp16": type of the factors of this rank's matrix products
  * (training.matmul_precision). *library (may be NULL): what multiplies, with version and instruction set.
- * *passed_over (may be NULL): why training.dtype: bf16 multiplies in fp32 on this CPU; NULL: it does not, or
- * was not asked for. */
+ * *passed_over (may be NULL): why a training.dtype of 16 bits multiplies in fp32 on this CPU; NULL: it does
+ * not, or was not asked for. */
 MUSTER_API const char *muster_trainer_products(const struct muster_trainer *trainer, const char **library,
                                                const char **passed_over);
 /* The library that computes attention with training.attention: cudnn, its version, and which shapes it leaves

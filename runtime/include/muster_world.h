@@ -21,7 +21,7 @@ MUSTER_API const char *muster_version(void);
  * ones by itself. OPENBLAS_CORETYPE comes first, and a process whose other libraries use OpenBLAS is left
  * alone. */
 MUSTER_API const char *muster_fit_processor(void);
-/* One sentence where OpenBLAS computes with kernels that are older than the processor: why, and the way out;
+/* One sentence where OpenBLAS, or oneDNN once loaded, computes below the processor: why, and the way out;
  * else "". Static. */
 MUSTER_API const char *muster_processor_note(void);
 

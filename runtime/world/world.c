@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "kernels/kernels.h"
+#include "kernels/ready.h"
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -62,7 +63,8 @@ const char *muster_fit_processor(void)
 
 const char *muster_processor_note(void)
 {
-    return kernels_cpu_blas_note();
+    const char *note = kernels_cpu_blas_note();
+    return *note ? note : kernels_cpu_bound();
 }
 
 static const char *from_process(void *context, const char *name)

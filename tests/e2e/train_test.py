@@ -78,11 +78,11 @@ class Train(unittest.TestCase):
         file.write_text(CONFIG.format(steps=steps, output=output, path=path or self.path / "text") + extra)
         return file
 
-    def run_program(self, *words, ranks=0, timeout=LIMIT, program=TRAIN):
+    def run_program(self, *words, ranks=0, timeout=LIMIT, program=TRAIN, **more):
         command = [str(program), *map(str, words)]
         if ranks:
             command = [str(MUSTER), "run", "--standalone", f"--nproc_per_node={ranks}", *command]
-        environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+        environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")} | more
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=self.path, env=environment,
                               errors="replace")
 
@@ -409,6 +409,8 @@ class Train(unittest.TestCase):
             self.assertIn(f"precision: parameters are kept and gathered in {dtype}, gradients reduced in {dtype}; masters", run.stdout)
             multiplies = r"factors rounded to bf16, sums in fp32, by .*oneDNN" if dtype == "bf16" and has_products_of_bf16() else "fp32"
             self.assertRegex(run.stdout, f"\nproducts: {multiplies}")
+            if dtype == "fp16":
+                self.assertIn("products: fp32; fp16 is storage and traffic on this processor, as products of fp16 are for GPUs alone", run.stdout)
             if dtype == "bf16":
                 kept = self.run_program(self.config(), *set_dtype, "--set", "training.matmul_precision=fp32", "--set", "training.steps=1", ranks=2)
                 self.assertIn("products: fp32; bf16 is storage and traffic on this processor, as training.matmul_precision is set", kept.stdout)
@@ -419,9 +421,20 @@ class Train(unittest.TestCase):
             self.assertEqual(scratch and int(scratch[1]) // (13 << 19), 1 if dtype == "bf16" and has_products_of_bf16() else None)
             planned = re.search(r"([\d.]+ .B) a rank planned", run.stdout)[1]
             self.assertIn(f"{planned}\n", re.search(r"\n  total.*\n", plan.stdout)[0])
-        run = self.run_program(self.config(), "--set", "training.hysteresis=3")
-        self.assertEqual(run.returncode, 2, run.stdout)
-        self.assertIn("no effect without fp16", run.stderr)
+        for words, says in ((("training.hysteresis=3",), "no effect without fp16"),
+                            (("training.matmul_precision=bf16", "training.products=openblas"), "bf16 needs oneDNN, and training.products is openblas")):
+            run = self.run_program(self.config(), *(word for setting in words for word in ("--set", setting)))
+            self.assertEqual(run.returncode, 2, run.stdout)
+            self.assertIn(says, run.stderr)
+
+    @unittest.skipUnless(has_products_of_bf16(), "a processor with products of bf16, and libdnnl")
+    def test_a_bound_of_onednn_is_named(self):
+        for words, says in (((), "warning: oneDNN is held below AVX-512 by ONEDNN_MAX_CPU_ISA=SSE41, and is slow or unused: unset the variable"),
+                            (("training.dtype=bf16",), "as ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA bounds libdnnl")):
+            run = self.run_program(self.config(), "--set", "training.steps=1", *(word for setting in words for word in ("--set", setting)),
+                                   ONEDNN_MAX_CPU_ISA="SSE41")
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertIn(says, run.stdout + run.stderr)
 
 
 if __name__ == "__main__":

@@ -163,8 +163,8 @@ static int open_show(struct run *run, struct muster_error *err)
                "statistics and losses are fp32; products by %s%s\n",
                values, library, strncmp(library, "loops", strlen("loops")) != 0 ? "" : ", which are slow");
     else if (passed_over)
-        printf("products: %s; bf16 is storage and traffic on this processor, as %s\n", multiplies,
-               passed_over);
+        printf("products: %s; %s is storage and traffic on this processor, as %s\n", multiplies,
+               precision_name(moves), passed_over);
     else if (!strcmp(multiplies, "bf16"))
         printf("products: factors rounded to bf16, sums in fp32, by %s\n", library);
     else if (moves != DTYPE_F32 || reduces != DTYPE_F32)

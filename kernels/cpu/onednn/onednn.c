@@ -8,7 +8,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -22,8 +24,19 @@
 static pthread_once_t open_once = PTHREAD_ONCE_INIT;
 static struct muster_error open_error;
 static const struct onednn_abi *abi;
-static char text[64];
+static char text[64], held[64];
 static bool avx512, bf16;
+
+/* The library reads both, the first one first. */
+static void find_bound(void)
+{
+    static const char *const variables[] = {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables && !*held; i++) {
+        const char *value = getenv(variables[i]);
+        if (value && *value && strcasecmp(value, "ALL") && strcasecmp(value, "DEFAULT"))
+            (void)snprintf(held, sizeof held, "%s=%s", variables[i], value); /* cut where too long */
+    }
+}
 
 static void name_library(void)
 {
@@ -45,19 +58,26 @@ static void name_library(void)
     int major, minor, patch;
     abi->version(&major, &minor, &patch);
     (void)snprintf(text, sizeof text, "oneDNN %d.%d.%d, %s", major, minor, patch, name); /* fits */
+    find_bound();
 }
 
-/* The newer one first. Its error is the one to report: any system can install it. */
+/* The newer one first. */
 static void open_once_only(void)
 {
-    struct muster_error older = {0};
+    struct muster_error newer = {0}, older = {0};
     const struct onednn_abi *const all[] = {&onednn_v3, &onednn_v2};
-    struct muster_error *const errors[] = {&open_error, &older};
+    struct muster_error *const errors[] = {&newer, &older};
     for (int i = 0; i < 2 && !abi; i++)
         if (all[i]->open(errors[i]) == 0)
             abi = all[i];
-    if (abi)
+    if (abi) {
         name_library();
+        return;
+    }
+    const char *missing = strstr(older.text, "libdnnl.so.2: "), *lacks = strstr(older.text, "libdnnl.so.2 ");
+    open_error = newer;
+    if (missing || lacks) /* else this build cannot use it */
+        (void)error_set(&open_error, newer.code, "%s; %s", newer.text, missing ? missing : lacks);
 }
 
 int onednn_open(struct muster_error *err)
@@ -83,6 +103,11 @@ bool onednn_has_bf16(void)
 const char *onednn_text(void)
 {
     return text;
+}
+
+const char *onednn_held(void)
+{
+    return held;
 }
 
 bool onednn_f32(bool a_transposed, bool b_transposed, int rows, int columns, int depth, const float *a,

@@ -16,6 +16,9 @@ bool onednn_has_avx512(void);
 bool onednn_has_bf16(void);
 /* "oneDNN 2.6.3, avx512_core_amx"; static; "" before onednn_open. */
 const char *onednn_text(void);
+/* "ONEDNN_MAX_CPU_ISA=AVX2", a variable that bounds its instruction set; static; "": none does. After
+ * onednn_open. */
+const char *onednn_held(void);
 
 /* out (rows, columns) = a b + beta out, in row-major order; a_transposed: a is (depth, rows). beta is 0 or 1.
  * On the calling thread alone. false: the library refused, and out is as it was. */

@@ -28,6 +28,8 @@ typedef int onednn_sgemm(char a_transposed, char b_transposed, int64_t rows, int
 
 /* symbols of instruction sets, in both interfaces: value, name */
 #define ONEDNN_ISAS(X)                                                                                       \
+    X(0x1, "sse41")                                                                                          \
+    X(0x3, "avx")                                                                                            \
     X(0x7, "avx2")                                                                                           \
     X(0x27, "avx512_core")                                                                                   \
     X(0x67, "avx512_core_vnni")                                                                              \
