@@ -2,6 +2,7 @@
 
 QKV biases are compared as three slices. Bounds and how to find torch: model_against_torch.py."""
 
+import ctypes.util
 import sys
 
 from model_against_torch import ADAMW, SGD_LR, Comparison, Variant, adam, batches, ours, reference, sgd, torch
@@ -84,6 +85,25 @@ def compare(comparison, variant, parameters, tokens, targets):
     comparison.check_parameters(variant, parameters, found[3], wanted[3])
 
 
+def compare_libraries(comparison, steps):
+    """Products so deep that each library adds up in an order of its own."""
+    global CHANNELS
+    if not ctypes.util.find_library("dnnl"):
+        print("skipped: products by oneDNN: libdnnl is not installed")
+        return
+    kept, CHANNELS = CHANNELS, 256
+    generator = torch.Generator().manual_seed(11)
+    parameters, (tokens, targets) = initial_parameters(generator), batches(generator, VOCAB, B, T)
+    variant = Variant("AdamW", 0, adam(torch.optim.AdamW), steps=steps)
+    wanted = reference(loss_of, parameters, tokens, targets, variant)
+    runs = {name: ours(["gpt2", LAYERS, CHANNELS, HEADS, VOCAB, POSITIONS], parameters, tokens, targets, variant, dtype)
+            for name, dtype in (("OpenBLAS", "f32"), ("oneDNN", "onednn"))}
+    for name, found in runs.items():
+        comparison.check_run(f"{CHANNELS} channels, {name}: ", found, wanted, slices=lambda name: 3 if name.endswith("c_attn.bias") else 1)
+    comparison.check("the same bits by both libraries", float(runs["OpenBLAS"][0] == runs["oneDNN"][0]), 0)
+    CHANNELS = kept
+
+
 def compare_packed(comparison, parameters, tokens, targets):
     """Documents of 11 and 21, of 32, and of 1, 5, 1 and 25 positions in rows; the rest is documents of one."""
     places = torch.zeros((B, T), dtype=torch.int64)
@@ -107,6 +127,7 @@ def main():
     for variant in VARIANTS:
         compare(comparison, variant, parameters, tokens, targets)
     compare_packed(comparison, parameters, tokens, targets)
+    compare_libraries(comparison, 100 if "--full" in sys.argv else 10)
     return 1 if comparison.failures else 0
 
 

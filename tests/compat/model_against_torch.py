@@ -82,7 +82,7 @@ def reference(loss_of, parameters, tokens, targets, variant=ADAMW):
 def ours(architecture, parameters, tokens, targets, variant=ADAMW, dtype="f32", ranks=1, strategy="NO_SHARD", micro_batches=1,
          moves=("f32", "f32", 0), evaluated=None, lengths=None, types=None, logits=None, pipeline=(), places=None):
     """The same of muster. architecture: the numbers that model_dump.c reads. moves: the dtypes of parameters and gradients in
-    transit, and the loss scale. dtype: f32, f64, bf16 (f32 with products of bf16), v-bf16 or v-f16 (values of 16 bits),
+    transit, and the loss scale. dtype: f32, f64, onednn, bf16 (f32 with products by oneDNN, or of bf16), v-bf16 or v-f16 (values of 16 bits),
     or a GPU's as model_dump.c has them. evaluated: a list, to which the loss after the training is added. lengths: (steps, samples), of texts
     whose targets are one a sample; types: of their tokens, as tokens. logits: a list, to which the logits of rank 0's first
     micro-batch before the training of a classifier are added. pipeline: stages of as many ranks each, parts of a stage, schedule. places: (steps,

@@ -18,17 +18,18 @@
  * two patterns of names,
  * "-" for none: frozen, not decayed; then the dtypes that parameters and gradients move in (f32, bf16, f16)
  * and the loss scale with f16 (0: dynamic); and a line of a pipeline, or nothing: stages of `ranks` ranks
- * each, parts of a stage, schedule. dtype is f32 (the fast kernels), bf16 (the same with products of bf16),
- * f64 (the reference), v-bf16 or v-f16 (values of 16 bits), cuda or tf32 (a GPU's), cu-bf16 or cu-f16 (its
- * values of 16 bits), nc-bf16 or nc-f16 (the same over NCCL). FOLDER/params: every parameter in the model's
- * order, of the dtype. FOLDER/tokens and FOLDER/targets: (steps, samples, T) i32, of simple_cnn and resnet
- * pictures, f32, and labels; of the models of texts also FOLDER/lengths, (steps, samples) as their targets,
- * and FOLDER/types where tokens have types; with FOLDER/positions, (steps, samples, T) i32, documents lie in
- * rows (model_pack); ranks (threads of this process) and micro-batches share the samples of a step. Written
- * by rank 0: FOLDER/grads (the first step's, same order), FOLDER/losses (f64, one a step), FOLDER/norms
- * (f64), FOLDER/evaluated (f64: the loss of the first step's first micro-batch of rank 0 after the training),
- * FOLDER/names (a line a parameter: name, elements), FOLDER/trained; of classifiers FOLDER/logits before the
- * training, (samples, classes) of the kernels' dtype, of rank 0's first micro-batch. */
+ * each, parts of a stage, schedule. dtype is f32 (the fast kernels), onednn (the same with products by
+ * oneDNN), bf16 (with products of bf16), f64 (the reference), v-bf16 or v-f16 (values of 16 bits), cuda or
+ * tf32 (a GPU's), cu-bf16 or cu-f16 (its values of 16 bits), nc-bf16 or nc-f16 (the same over NCCL).
+ * FOLDER/params: every parameter in the model's order, of the dtype. FOLDER/tokens and FOLDER/targets:
+ * (steps, samples, T) i32, of simple_cnn and resnet pictures, f32, and labels; of the models of texts also
+ * FOLDER/lengths, (steps, samples) as their targets, and FOLDER/types where tokens have types; with
+ * FOLDER/positions, (steps, samples, T) i32, documents lie in rows (model_pack); ranks (threads of this
+ * process) and micro-batches share the samples of a step. Written by rank 0: FOLDER/grads (the first step's,
+ * same order), FOLDER/losses (f64, one a step), FOLDER/norms (f64), FOLDER/evaluated (f64: the loss of the
+ * first step's first micro-batch of rank 0 after the training), FOLDER/names (a line a parameter: name,
+ * elements), FOLDER/trained; of classifiers FOLDER/logits before the training, (samples, classes) of the
+ * kernels' dtype, of rank 0's first micro-batch. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -489,6 +490,7 @@ static int choose_kernels(struct run *run, struct muster_error *err)
         return 0;
     }
     run->kernels = !strcmp(dtype, "f64")      ? kernels_ref_f64()
+                   : !strcmp(dtype, "onednn") ? kernels_cpu_by(KERNELS_ONEDNN, err)
                    : !strcmp(dtype, "bf16")   ? kernels_cpu_by(KERNELS_BF16, err)
                    : !strcmp(dtype, "v-bf16") ? kernels_cpu_values(DTYPE_BF16)
                    : !strcmp(dtype, "v-f16")  ? kernels_cpu_values(DTYPE_F16)

@@ -3,6 +3,7 @@
 on disks that are full or read-only; a resumed run equals an undisturbed run."""
 import contextlib
 import errno
+import ctypes.util
 import json
 import os
 import pathlib
@@ -316,6 +317,16 @@ class Checkpoints(unittest.TestCase):
         self.assertNotIn("loss ", again)  # nothing is left to do
         run = self.start("training.values=dtype", "training.dtype=fp16", "training.device=cuda", steps=9, every=1)
         self.assertNotEqual(run.wait(timeout=LIMIT), 0)
+
+    @unittest.skipUnless(ctypes.util.find_library("dnnl"), "one library of products alone: libdnnl is not installed")
+    def test_a_checkpoint_goes_from_one_library_of_products_to_the_other(self):
+        self.run_whole("training.products=openblas", steps=3, every=3)
+        self.run_whole("training.products=onednn", "training.resume_numerics=refuse", steps=5, every=1, code=2)
+        self.assertRegex(self.said(), r"the numerics differ from the checkpoint's: kernels cpu-\w+ f32, now cpu-\w+-onednn f32")
+        for products, step, was, now in (("onednn", 5, r"cpu-\w+", r"cpu-\w+-onednn"), ("openblas", 7, r"cpu-\w+-onednn", r"cpu-\w+")):
+            out = self.run_whole(f"training.products={products}", steps=step, every=1)
+            self.assertIn(f"resumed from step {step - 2} (", out)
+            self.assertRegex(self.said(), rf"the numerics differ, so that the last bits will: kernels {was} f32, now {now} f32; blas ")
 
     def test_what_does_not_fit_is_named(self):
         self.run_whole(ranks=2, steps=10)

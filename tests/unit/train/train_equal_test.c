@@ -4,11 +4,14 @@
  * T1: the same global batches on other worlds, strategies and accumulations: the losses of 100 steps differ
  * by at most max(1e-6, 3 x control). The control is made here and now: the same run on one rank, with the
  * rows of every batch in another order (reversed, rotated), so that only the order of the sums differs; the
- * larger deviation of the two from the plain order is taken. */
+ * larger deviation of the two from the plain order is taken.
+ *
+ *     train_equal_test [openblas|onednn]     the library of products; openblas without it */
 #include "tests/support/cmocka_all.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tests/unit/train/train_harness.h"
 
@@ -17,6 +20,17 @@ enum { STEPS = 30 }; /* races show early, and every step takes ten times as long
 #else
 enum { STEPS = 100 };
 #endif
+
+static const struct kernels *kernels; /* NULL: the device's, with products by OpenBLAS */
+
+static struct training small(void)
+{
+    struct training run = training_small();
+    run.kernels = kernels;
+    if (kernels)
+        run.gpt.channels = 256; /* products so deep that each library adds up in an order of its own */
+    return run;
+}
 
 /* ---- T0 ---- */
 
@@ -50,7 +64,7 @@ static void check_twice(struct training run)
 static void the_same_run_twice_on_one_rank(void **state)
 {
     (void)state;
-    struct training run = training_small();
+    struct training run = small();
     check_twice(run);
     run.threads = 2; /* and large enough that OpenMP and BLAS really use both */
     run.gpt =
@@ -63,7 +77,7 @@ static void the_same_run_twice_on_one_rank(void **state)
 static void the_same_run_twice_on_two_ranks(void **state)
 {
     (void)state;
-    struct training run = training_small();
+    struct training run = small();
     run.mesh.side[SIDE_SHARD] = 2;
     run.strategy = STRATEGY_FULL_SHARD;
     check_twice(run);
@@ -79,7 +93,7 @@ static double base[STEPS], control;
 static int make_base(void **state)
 {
     (void)state;
-    struct training run = training_small();
+    struct training run = small();
     double other[STEPS];
     run.steps = STEPS;
     run.losses = base;
@@ -111,7 +125,7 @@ static void check_against_base(struct training run, const char *what)
 static void accumulation_on_one_rank(void **state)
 {
     (void)state;
-    struct training run = training_small();
+    struct training run = small();
     run.micro_batches = 4;
     check_against_base(run, "1 rank, 4 micro-batches");
     run.strategy = STRATEGY_FULL_SHARD;
@@ -122,7 +136,7 @@ static void accumulation_on_one_rank(void **state)
 
 static void check_strategy(enum strategy strategy)
 {
-    struct training run = training_small();
+    struct training run = small();
     char what[64];
     run.strategy = strategy;
     run.mesh.side[SIDE_SHARD] = 2;
@@ -164,7 +178,7 @@ static void full_shard(void **state)
 static void hybrid_shard(void **state)
 {
     (void)state;
-    struct training run = training_small();
+    struct training run = small();
     run.strategy = STRATEGY_HYBRID_SHARD;
     run.mesh = (struct mesh)MESH(1, 2, 2);
     check_against_base(run, "2x2 ranks, HYBRID_SHARD");
@@ -172,8 +186,15 @@ static void hybrid_shard(void **state)
     check_against_base(run, "2x2 ranks, HYBRID_SHARD, 2");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    struct muster_error err = {0};
+    if (argc > 1)
+        kernels = kernels_cpu_by(!strcmp(argv[1], "onednn") ? KERNELS_ONEDNN : KERNELS_OPENBLAS, &err);
+    if (argc > 1 && !kernels) {
+        fprintf(stderr, "%s\n", err.text);
+        return 77; /* skipped: this machine has no oneDNN */
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_run_twice_on_one_rank),
         cmocka_unit_test(the_same_run_twice_on_two_ranks),
