@@ -49,7 +49,8 @@ static __device__ float past_scores(float *scores, const V *q, const V *keys, in
     return block_max(most, shared);
 }
 
-/* Columns first.. of the result, a lane each; warps share the positions and add up in their order. */
+/* Columns first.. of the result, a lane each; warps share the positions and add up in their order. After the
+ * barriers nobody reads the scores: those of the next row may be written. */
 template <typename V>
 static __device__ void past_columns(V *out, const float *scores, const V *values, int from, int end,
                                     int first, float total, const struct past_shape &s, float *parts)
@@ -79,7 +80,6 @@ static __global__ void past_attend_kernel(V *out, const V *q, const V *keys, con
         const int end = (int)(s.at + t + 1), from = s.window > 0 && end > s.window ? end - s.window : 0;
         const int64_t head = h / (s.heads / s.kv_heads) * s.room * s.head_size;
         float *scores = work + (int64_t)blockIdx.x * s.room;
-        __syncthreads(); /* scores of the row before are no longer read */
         const float most =
             past_scores(scores, q + t * s.q_row + h * s.head_size, keys + head, from, end, s, parts);
         float sum = 0;

@@ -96,7 +96,7 @@ static double scalar_of(const void *value, int32_t type)
 }
 
 static _Atomic(int) odd, told;
-static int64_t first_odd[6]; /* after those that were told */
+static int64_t first_odd[6]; /* since the last question */
 
 /* The library's fast kernels are not made for products with a size or a leading dimension that is no multiple
  * of 8, nor for matrices that do not begin at 16 bytes. */

@@ -1,6 +1,7 @@
 /* memory.cpp - device and pinned memory: each allocation has pages around it that fault, is full of 0xff,
- * ends where it was asked to end (under the address sanitizer to the byte), and is never used again once it
- * is freed. Device memory is for the streams' threads alone where the processor has protection keys. */
+ * ends where it was asked to end (to 256 bytes, under the address sanitizer to the byte), and is never used
+ * again once it is freed. Device memory is for the streams' threads alone where the processor has protection
+ * keys. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -150,6 +151,14 @@ static bool map_zeroes(char *p, size_t bytes, enum fake_memory kind)
     return true;
 }
 
+/* As near to the end of its pages as cudaMalloc's alignment lets it: what is read or written behind it faults
+ * from the next multiple of 256 bytes on. */
+static char *start_of(char *map, size_t bytes, size_t mapped)
+{
+    const size_t alignment = 256;
+    return map + mapped - PAGE - (bytes + alignment - 1) / alignment * alignment;
+}
+
 static char *map_block(size_t bytes, size_t mapped, enum fake_memory kind)
 {
     char *map = (char *)mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -158,7 +167,9 @@ static char *map_block(size_t bytes, size_t mapped, enum fake_memory kind)
     const size_t inner = mapped - 2 * PAGE;
     if (!map_set(map + PAGE, inner, kind))
         return nullptr;
-    POISON(map + PAGE + bytes, inner - bytes);
+    char *start = start_of(map, bytes, mapped);
+    POISON(map + PAGE, (size_t)(start - map) - PAGE);
+    POISON(start + bytes, (size_t)(map + mapped - start) - PAGE - bytes);
     if (kind == FAKE_MEMORY_DEVICE && key() >= 0)
         pkey_mprotect(map + PAGE, inner, PROT_READ | PROT_WRITE, key());
     return map;
@@ -176,11 +187,12 @@ static cudaError_t allocate(void **p, size_t bytes, enum fake_memory kind)
     char *map = map_block(bytes, mapped, kind);
     if (!map)
         return fake_cudart_fail(cudaErrorMemoryAllocation);
-    blocks()[map + PAGE] = {bytes, mapped, map, kind, fake_device(), false};
+    char *start = start_of(map, bytes, mapped);
+    blocks()[start] = {bytes, mapped, map, kind, fake_device(), false};
     used[kind] += bytes;
     high_water[kind] = used[kind] > high_water[kind] ? used[kind] : high_water[kind];
     used_of[fake_device()] += kind == FAKE_MEMORY_DEVICE ? bytes : 0;
-    *p = map + PAGE;
+    *p = start;
     return cudaSuccess;
 }
 

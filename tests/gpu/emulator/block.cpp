@@ -47,8 +47,12 @@ struct worker {
     uint64_t random;
     /* Addresses that the thread sanitizer knows orders by. Two for barriers, in turn: a thread may come to
      * the next one before another has left this one, which is no order between what they do until then. Lanes
-     * that are not the whole warp have the third. */
-    char sync_begin, sync_end, sync_barrier[2], sync_warp[WARP][3];
+     * that are not the whole warp have the third. Blocks have no order between them: those that follow each
+     * other have addresses of their own. */
+    char sync_begin, sync_end;
+    struct block_sync {
+        char barrier[2], warp[WARP][3];
+    } syncs[16], *sync;
 
     ~worker()
     {
@@ -129,7 +133,7 @@ int emu_block(int value, const char *file, int line)
     me->file = file;
     me->line = line;
     me->turn = AT_BARRIER;
-    char *order = &mine->sync_barrier[me->barriers++ % 2];
+    char *order = &mine->sync->barrier[me->barriers++ % 2];
     fiber_release(order);
     fiber_leave(false);
     fiber_acquire(order);
@@ -141,7 +145,7 @@ const uint64_t *emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, co
     struct worker *mine = worker;
     struct thread *me = mine->now;
     char *order =
-        &mine->sync_warp[(me - mine->threads.data()) / WARP][mask == 0xffffffffu ? me->meetings++ % 2 : 2];
+        &mine->sync->warp[(me - mine->threads.data()) / WARP][mask == 0xffffffffu ? me->meetings++ % 2 : 2];
     me->kind = kind;
     me->mask = mask;
     me->payload = payload;
@@ -154,6 +158,13 @@ const uint64_t *emu_warp(enum emu_kind kind, unsigned mask, uint64_t payload, co
     fiber_leave(false);
     fiber_acquire(order);
     return me->got;
+}
+
+bool emu_vectors;
+
+extern "C" int emu_took_vectors(void)
+{
+    return __atomic_exchange_n(&emu_vectors, false, __ATOMIC_RELAXED);
 }
 
 void emu_misaligned(const void *pointer, int bytes, const char *file, int line)
@@ -249,14 +260,15 @@ static void die_of_deadlock(unsigned ended)
 
 /* ---- blocks ---- */
 
-/* Fibers that their threads have to themselves for the block; threads of the next block get other ones. */
+/* Fibers that their threads have to themselves for the block. Those of the next block have none of them: a
+ * fiber that has met all others of its block would bring that order along. */
 static void give_fibers(uint64_t number)
 {
     const size_t n = worker->threads.size();
-    while (worker->fibers.size() < n)
+    while (worker->fibers.size() < 2 * n)
         worker->fibers.push_back(fiber_make());
     for (size_t i = 0; i < n; i++) {
-        worker->threads[i].fiber = worker->fibers[(i + number * 37) % n];
+        worker->threads[i].fiber = worker->fibers[number % 2 * n + (i + number * 37) % n];
         fiber_start(worker->threads[i].fiber, thread_main);
     }
 }
@@ -309,6 +321,7 @@ static bool run_thread(struct thread *thread)
 static void run_block(uint3 block, uint64_t number)
 {
     unsigned n = (unsigned)worker->threads.size(), ended = 0;
+    worker->sync = &worker->syncs[number % (sizeof worker->syncs / sizeof *worker->syncs)];
     block_begins(block, number);
     emu_shared_fresh(worker->call->shared);
     order_turns(worker->turns, n, worker->call->order);

@@ -212,9 +212,11 @@ static inline void emu_multiply_16(float sum[4], const uint32_t left[4], uint32_
     }
 }
 
+extern bool emu_vectors; /* memory was read or written several values at once (watch.h) */
 void emu_misaligned(const void *pointer, int bytes, const char *file, int line);
 static inline void emu_aligned(const void *pointer, int bytes, const char *file, int line)
 {
+    __atomic_store_n(&emu_vectors, true, __ATOMIC_RELAXED);
     if ((uintptr_t)pointer % (uintptr_t)bytes != 0)
         emu_misaligned(pointer, bytes, file, line);
 }

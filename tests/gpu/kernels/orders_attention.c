@@ -83,12 +83,11 @@ static int backward_cuda(void **p, const void *argument, struct muster_error *er
 static void operands(struct call_case *c, const struct shape *s, int (*add)(struct call_case *, size_t))
 {
     const struct attention *a = &s->a;
-    size_t rows = (size_t)a->B * (size_t)a->T;
-    size_t kv = (size_t)(a->kv_heads * a->head_size);
-    size_t gap = (size_t)a->q_row - (size_t)((a->heads + (s->packed ? 2 * a->kv_heads : 0)) * a->head_size);
-    add(c, rows ? rows * (size_t)a->q_row - gap : 0);
-    for (int i = 1; i < 3; i++)
-        add(c, s->packed ? 0 : rows * kv);
+    const size_t rows = (size_t)a->B * (size_t)a->T;
+    const int kv = a->kv_heads * a->head_size, row[] = {a->q_row, a->k_row, a->v_row},
+              width[] = {s->packed ? a->heads * a->head_size + 2 * kv : a->heads * a->head_size, kv, kv};
+    for (int i = 0; i < 3; i++)
+        add(c, rows && !(i && s->packed) ? rows * (size_t)row[i] - (size_t)(row[i] - width[i]) : 0);
 }
 
 static struct shape random_shape(int round)
@@ -106,7 +105,9 @@ static struct shape random_shape(int round)
     a->window = a->causal && random_below(2) ? 1 + (int)random_below(50) : 0;
     a->q_row = (a->heads + (s.packed ? 2 * a->kv_heads : 0)) * a->head_size + (s.packed ? round % 5 : 0);
     a->k_row = s.packed ? a->q_row : a->kv_heads * a->head_size;
-    a->v_row = a->k_row;
+    a->v_row = s.packed ? a->q_row : a->k_row + (round & 2 ? 8 : 1); /* rows of keys and values differ */
+    a->scale = round % 4 == 2 ? 0.3 : 0;
+    a->cap = round % 8 == 4 ? 2 : 0;
     return s;
 }
 
@@ -137,9 +138,12 @@ static void attention_of(const struct shape *s)
     size_t n = (size_t)a->B * a->T * a->heads * a->head_size, rows = (size_t)a->B * a->T * a->heads;
     /* 2^-11 of each factor, 2^-8 in bf16 */
     const double round = s->narrow == DTYPE_BF16 ? 40 : s->tf32 || s->narrow == DTYPE_F16 ? 20 : 1;
-    struct call_case f = {
-        .what = "attention_forward", .absolute = round * 1e-4, .relative = round * 1e-4, .halves = s->narrow};
-    struct call_case b = {.what = "attention_backward",
+    const bool tensor = s->tf32 || (s->narrow != DTYPE_F32 && a->head_size <= CUDA_ATTENTION_TENSOR_HEAD);
+    struct call_case f = {.what = tensor ? "attention_forward by tensor cores" : "attention_forward",
+                          .absolute = round * 1e-4,
+                          .relative = round * 1e-4,
+                          .halves = s->narrow};
+    struct call_case b = {.what = tensor ? "attention_backward by tensor cores" : "attention_backward",
                           .absolute = round * 1e-3,
                           .relative = round * 1e-3,
                           .halves = s->narrow};
@@ -216,14 +220,15 @@ static void attention_tensor_wide(void)
 /* In 16 bits, by tensor cores and without. */
 static void attention_narrow(void)
 {
-    for (int round = 0; round < 4; round++) {
+    for (int round = 0; round < 6; round++) {
         struct shape s = random_shape(round);
-        s.narrow = round % 2 ? DTYPE_F16 : DTYPE_BF16;
+        s.narrow = round % 2 || round == 4 ? DTYPE_F16 : DTYPE_BF16;
         s.a.B = 1;
         s.a.T = round % 2 ? 66 : 37;
         s.a.head_size = round == 2 ? 136 : round == 1 ? 64 : 24;
         s.a.q_row = (s.a.heads + (s.packed ? 2 * s.a.kv_heads : 0)) * s.a.head_size;
-        s.a.k_row = s.a.v_row = s.packed ? s.a.q_row : s.a.kv_heads * s.a.head_size;
+        s.a.k_row = s.packed ? s.a.q_row : s.a.kv_heads * s.a.head_size;
+        s.a.v_row = s.packed ? s.a.q_row : s.a.k_row + (round == 2 ? 1 : 8);
         attention_of(&s);
     }
 }
@@ -262,11 +267,15 @@ static void attention_past(void)
         a->heads = a->kv_heads * (1 + (int)random_below(2));
         a->head_size = 1 + awkward(70);
         a->window = random_below(2) ? 1 + (int)random_below(50) : 0;
+        if (round == 5) /* scores fill their room, in two blocks */
+            a->window = 0, a->T = 2, a->heads = 2 * a->kv_heads;
         a->cap = random_below(2) ? 2 : 0;
+        a->scale = round % 2 ? 0.3 : 0;
         a->q_row = a->heads * a->head_size + round % 2;
-        a->k_row = a->v_row = a->kv_heads * a->head_size + round % 3;
+        a->k_row = a->kv_heads * a->head_size + round % 3;
+        a->v_row = a->k_row + 1 + round % 2;
         s.at = awkward(300);
-        s.room = s.at + a->T + (int)random_below(3);
+        s.room = s.at + a->T + (round == 3 || round == 5 ? 0 : (int)random_below(3));
         const size_t kept = (size_t)a->kv_heads * (size_t)s.room * (size_t)a->head_size, T = (size_t)a->T;
         const double rounded = s.values == DTYPE_BF16 ? 40 : s.values == DTYPE_F16 ? 20 : 1;
         struct call_case c = {.what = "attention_past",

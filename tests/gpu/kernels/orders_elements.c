@@ -126,6 +126,7 @@ static void clip(void)
 {
     static const struct step_scalars cases[] = {{.norm_squared = 16, .clip_norm = 1},
                                                 {.norm_squared = 1e6, .loss_scale = 128},
+                                                {.norm_squared = 1e6, .clip_norm = 1, .loss_scale = 128},
                                                 {.norm_squared = (double)INFINITY, .clip_norm = 1}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct call_case c = {.what = "clip_factor"};

@@ -19,16 +19,17 @@ ORDERS_VALUES(embedding_forward, p[0], p[1], p[2], p[3], s->B, s->T, s->C)
 ORDERS_VALUES(embedding_backward, p[0], p[1], p[2], p[3], s->B, s->T, s->C, s->V, s->maxT, s->beta)
 ORDERS_VALUES(rows_add, p[0], s->first, s->count, s->at, p[1], p[2], s->N, s->T, s->C)
 ORDERS_VALUES(layernorm_forward, p[0], p[1], p[2], p[3], p[4], p[5], s->N, s->C, 1e-5)
-ORDERS_VALUES(layernorm_backward, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], s->N, s->C, s->beta_in,
-              s->beta, p[8])
+ORDERS_VALUES(layernorm_backward, p[0], s->a == 1 ? NULL : p[1], s->a == 2 ? NULL : p[2], p[3], p[4], p[5],
+              p[6], p[7], s->N, s->C, s->beta_in, s->beta, p[8])
 ORDERS_VALUES(add_layernorm_forward, p[0], p[1], p[2], p[3], p[s->a], p[s->b], p[6], p[7], s->N, s->C, 1e-5)
 ORDERS_VALUES(add_rms_norm_forward, p[0], p[1], p[2], p[s->a], p[s->b], p[5], s->N, s->C, 1e-5, 1)
 ORDERS_VALUES(rms_norm_forward, p[0], p[1], p[2], p[3], s->N, s->C, 1e-5, 1)
 ORDERS_VALUES(rms_norm_backward, p[0], p[1], p[2], p[3], p[4], p[5], 1, s->N, s->C, s->beta_in, s->beta, p[6])
+/* By positions, or from `at` on; of heads of which `V` elements turn, or all. */
 #define ROTARY_AT(positions_)                                                                                \
     &(struct rotary)                                                                                         \
     {                                                                                                        \
-        .theta = 10000, .positions = (positions_)                                                            \
+        .theta = 10000, .positions = s->a ? NULL : (positions_), .first = s->a, .size = s->V                 \
     }
 ORDERS_VALUES(rotary, p[0], p[1], ROTARY_AT(p[2]), s->B, s->T, s->NH, s->HS, s->beta_in, s->beta)
 ORDERS_VALUES(dropout, p[0], p[1], s->N, s->C, s->T, 3, 9, s->p, s->beta, p[2])
@@ -124,6 +125,7 @@ static void norms(void)
         case_value_result(&b, N * C), case_result(&b, C), case_result(&b, C), case_value_in(&b, N * C);
         case_value_in(&b, N * C), case_in(&b, N), rstd_into(&b, N), case_value_in(&b, C);
         case_work(&b, cuda_layernorm_backward_work(s.N, s.C));
+        s.a = round % 5 < 3 ? 0 : round % 5 - 2; /* without the gradient of the weight, or of the bias */
         RUN(&b, layernorm_backward, &s);
         struct call_case rf = {
             .what = "rms_norm_forward", .absolute = 1e-4, .relative = 1e-4, .halves = s.values};
@@ -167,6 +169,8 @@ static void rotary(void)
                           .beta = round & 1,
                           .beta_in = round >> 1 & 1,
                           .values = round_values(round)};
+        s.V = round % 4 == 1 ? s.HS / 4 * 2 : 0;
+        s.a = round % 4 == 2 ? 5 : 0;
         size_t rows = (size_t)s.B * s.T, n = rows * s.NH * s.HS;
         struct call_case c = {.what = "rotary", .absolute = 1e-4, .relative = 1e-4, .halves = s.values};
         case_value_result(&c, n), case_value_in(&c, n), tokens_into(&c, rows, 50, false);
@@ -301,11 +305,16 @@ static void slices(void)
                           .C = awkward(70),
                           .beta = round & 1,
                           .values = round_values(round)};
-        if (round & 2) { /* places in a row, or all but the part's end, are multiples of 16 bytes */
+        s.row = s.V + s.C + (int)random_below(5);
+        if (round & 4) { /* places in a row, or all but the part's end, are multiples of 16 bytes */
             s.V = s.V / 8 * 8, s.C = (s.C + 7) / 8 * 8, s.row = s.V + s.C + 8;
-            s.C -= (round & 4) && s.C > 0;
-        } else {
-            s.row = s.V + s.C + (int)random_below(5);
+            s.C -= (round & 1) && s.C > 0;
+        }
+        if (round & 2) { /* one of the three is no multiple, or none is */
+            s.N = 5;
+            s.V = 16 + (round == 6 || round == 15);
+            s.C = 24 + (round == 7);
+            s.row = 64 + (round == 14);
         }
         struct call_case f = {.what = "slice_forward", .halves = s.values};
         struct call_case b = {.what = "slice_backward", .absolute = 1e-6, .halves = s.values};
@@ -316,13 +325,19 @@ static void slices(void)
     }
 }
 
-static void cross_entropy_of(enum dtype values, int N, int V, int row, int gradient)
+/* sure: targets have almost all of the probability, and gradients that are small differences. */
+static void cross_entropy_of(enum dtype values, int N, int V, int row, int gradient, bool sure)
 {
     const struct step_scalars scalars = {.inverse_tokens = 0.25};
     struct sizes s = {.N = N, .C = V, .row = row, .beta = gradient, .values = values};
     struct call_case c = {.what = "cross_entropy", .absolute = 1e-5, .relative = 1e-4, .halves = values};
     apart_into(&c, &s, RESULT), case_result(&c, (size_t)N);
     tokens_into(&c, (size_t)N, V, true);
+    const int32_t *targets = c.buffer[2].host;
+    float *logits = c.buffer[0].host;
+    for (int n = 0; sure && n < N; n++)
+        if (targets[n] >= 0)
+            logits[n * row + targets[n]] = 8;
     case_bytes(&c, &scalars, sizeof scalars, BYTES, OPERAND);
     RUN(&c, cross_entropy, &s);
 }
@@ -332,14 +347,16 @@ static void cross_entropy(void)
     for (int round = 0; round < ORDERS_ROUNDS_VALUES; round++) {
         const int V = 1 + awkward(1100), rows[] = {V, (V + 7) / 8 * 8, V + 1 + awkward(40)};
         for (int i = 0; i < 3; i++)
-            cross_entropy_of(round_values(round), awkward(10), V, rows[i], round & 1);
+            cross_entropy_of(round_values(round), awkward(10), V, rows[i], round & 1, false);
+        if (round % 4 == 1)
+            cross_entropy_of(round_values(round), 9, 7, 8, 1, true);
     }
 }
 
 /* Blocks that have a second row: of several warps, which may be at different rows. */
 static void rows_beyond_the_grid(void)
 {
-    cross_entropy_of(DTYPE_F32, CUDA_ROW_BLOCKS + 3, 40, 40, 1);
+    cross_entropy_of(DTYPE_F32, CUDA_ROW_BLOCKS + 3, 40, 40, 1, false);
 }
 
 static void reuse_reference(void **p, const void *argument)

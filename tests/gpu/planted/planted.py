@@ -136,7 +136,7 @@ def run(build, entry):
     try:
         program, needs = linked(build, entry, folder, *compiled(build, entry, folder))
         environment = dict(os.environ, ASAN_OPTIONS="detect_leaks=0", TSAN_OPTIONS="halt_on_error=1", **needs)
-        environment["LD_LIBRARY_PATH"] = str(build.folder / "tests/gpu/lib")
+        environment["LD_LIBRARY_PATH"] = ":".join(str(build.folder / "tests/gpu" / path) for path in ("lib", "cudnn/fake"))
         environment.update(word.split("=", 1) for word in shlex.split(entry.get("environment", "")))
         for _ in range(int(entry.get("runs", 1))):
             command = shlex.split(entry["script"]) if "script" in entry else [program, *shlex.split(entry.get("arguments", ""))]

@@ -181,9 +181,11 @@ static struct pair scalars_pair(uint64_t step)
 
 /* ---- the slots ---- */
 
-static void linear(void)
+/* The first trials have a side of 0. */
+static void linear(int trial)
 {
-    int N = size_below(40), C = size_below(50), OC = size_below(50), beta = (int)random_below(2);
+    const int N = trial == 0 ? 0 : size_below(40), C = trial == 1 || trial == 2 ? 0 : size_below(50),
+              OC = trial == 3 ? 0 : size_below(50), beta = trial == 3 ? 0 : (int)random_below(2);
     const int row = OC + (int)random_below(3);
     size_t in_n = (size_t)N * C, weight_n = (size_t)OC * C;
     scope_pair struct pair in = pair_values(in_n), weight = pair_values(weight_n);
@@ -197,6 +199,36 @@ static void linear(void)
     same("din", &din);
     BOTH(linear_backward_weight, at(&dweight), at(&dbias), at(&dout), at(&in), N, C, OC, row, beta);
     same("dweight", &dweight);
+    same("dbias", &dbias);
+}
+
+/* A product with its activation, and with the gradient of the activation before it and of that one's bias,
+ * against the reference's one after the other. */
+static void linear_activation(void)
+{
+    const int N = size_below(40), C = size_below(50), OC = size_below(50), beta = (int)random_below(2),
+              kind = (int)random_below(ACTIVATION_KINDS);
+    const size_t in_n = (size_t)N * (size_t)C, out_n = (size_t)N * (size_t)OC;
+    scope_pair struct pair in = pair_values(in_n), weight = pair_values((size_t)OC * (size_t)C);
+    scope_pair struct pair bias = pair_values((size_t)OC), out = pair_values(out_n), pre = pair_values(out_n);
+    scope_pair struct pair dout = pair_values(out_n), before = pair_values(in_n), din = pair_values(in_n);
+    scope_pair struct pair dbias = pair_floats((size_t)C);
+    side = HOST;
+    reference()->linear_forward(at(&pre), at(&in), at(&weight), at(&bias), N, C, OC, OC, NULL);
+    reference()->activation_forward(at(&out), at(&pre), kind, (int64_t)out_n, NULL);
+    reference()->linear_backward_input(at(&din), at(&dout), at(&weight), N, C, OC, OC, 0, NULL);
+    reference()->activation_backward(at(&din), at(&before), at(&din), kind, 0, (int64_t)in_n, NULL);
+    reference()->linear_backward_weight(NULL, at(&dbias), at(&din), NULL, N, 0, C, C, beta, NULL);
+    side = DEVICE;
+    table->linear_activation_forward(at(&out), at(&pre), at(&in), at(&weight), at(&bias), kind, N, C, OC,
+                                     &handle);
+    table->linear_backward_activation(at(&din), at(&dbias), at(&dout), at(&weight), at(&before), kind, N, C,
+                                      OC, beta, &handle);
+    computing("products and activation %d", kind);
+    stream_done(&handle);
+    same("out", &out);
+    same("pre", &pre);
+    same("din", &din);
     same("dbias", &dbias);
 }
 
@@ -601,7 +633,8 @@ static void every_slot_is_filled(void **state)
 
 static void operations_agree(int trial)
 {
-    linear();
+    linear(trial);
+    linear_activation();
     embedding();
     layernorm();
     rms_norm();

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/cuda/products_internal.h"
 #include "tests/gpu/products/stream_support.h"
 
 #define U FLOAT_ROUNDOFF
@@ -349,6 +350,21 @@ static void the_same_call_gives_the_same_bits(void **state)
     stream_close(&handle);
 }
 
+/* Every plan is once in a chain: its own. */
+static void check_chains(const struct cuda_products *products)
+{
+    bool seen[CUDA_PRODUCTS_ALGORITHMS] = {false};
+    int count = 0;
+    for (int i = 0; i < PRODUCT_CHAINS; i++)
+        for (int32_t at = products->chains[i]; at; at = products->plans[at - 1].next) {
+            if (seen[at - 1])
+                fail_msg("plan %d is in two places of chains", at - 1);
+            seen[at - 1] = true;
+            count++;
+        }
+    assert_int_equal(count, products->count);
+}
+
 static void a_shape_is_chosen_for_once(void **state)
 {
     struct cuda_stream_handle handle;
@@ -379,6 +395,7 @@ static void a_shape_is_chosen_for_once(void **state)
     layer_open(&l, 8, 16, 24, 0, FILL_UNIT);
     check_layer(&handle, &l, 0, 1, 0);
     assert_int_equal(cuda_products_chosen(&handle), 10 + CUDA_PRODUCTS_ALGORITHMS);
+    check_chains(handle.products);
     layer_close(&l);
     stream_close(&handle);
 }
