@@ -116,6 +116,18 @@ static void described_row(struct buffer *out, const char *name, int64_t bytes, c
                         note);
 }
 
+/* "24 us", "25.8 ms", "1.52 s" */
+static const char *time_text(char *out, size_t size, double seconds)
+{
+    if (seconds < 1e-3)
+        (void)snprintf(out, size, "%.3g us", seconds * 1e6); /* all fit */
+    else if (seconds < 1)
+        (void)snprintf(out, size, "%.3g ms", seconds * 1e3);
+    else
+        (void)snprintf(out, size, "%.2f s", seconds);
+    return out;
+}
+
 static void described_text(const struct muster_trainer *t, const struct plan *plan,
                            const struct plan_work *work, struct buffer *out)
 {
@@ -124,6 +136,7 @@ static void described_text(const struct muster_trainer *t, const struct plan *pl
     const int64_t arenas = plan_bytes_of(plan, PLAN_MEMORY_DEVICE);
     const int64_t left = d->memory_bytes - l.products - l.comm - arenas;
     const char *type;
+    char products[32], passes[32];
     const double rate = rate_of(t, d, plan->options.value_dtype, &type);
     (void)buffer_printf(out, "bytes of an %s, which is described and not here (%s)\n", d->product, d->source);
     described_row(out, "memory", d->memory_bytes, "all of it: the driver's own part is not known");
@@ -138,10 +151,10 @@ static void described_text(const struct muster_trainer *t, const struct plan *pl
     if (rate > 0)
         (void)buffer_printf(
             out,
-            "by arithmetic, no prediction: products take %.3g ms or more of a step, at the peak of "
-            "%.4g TFLOP/s in %s, and the optimizer's passes %.3g ms, at %.4g GB/s\n",
-            work->flops / rate * 1e3, rate * 1e-12, type, work->bytes / d->memory_rate * 1e3,
-            d->memory_rate * 1e-9);
+            "by arithmetic, no prediction: products take %s or more of a step, at the peak of "
+            "%.4g TFLOP/s in %s, and the optimizer's passes %s, at %.4g GB/s\n",
+            time_text(products, sizeof products, work->flops / rate), rate * 1e-12, type,
+            time_text(passes, sizeof passes, work->bytes / d->memory_rate), d->memory_rate * 1e-9);
 }
 
 static void described_json(const struct muster_trainer *t, const struct plan *plan,
@@ -152,16 +165,13 @@ static void described_json(const struct muster_trainer *t, const struct plan *pl
     const int64_t arenas = plan_bytes_of(plan, PLAN_MEMORY_DEVICE);
     const char *type;
     const double rate = rate_of(t, d, plan->options.value_dtype, &type);
-    while (out->length && out->data[out->length - 1] != '}')
-        out->length--;
-    out->length -= out->length > 0; /* the end of the object */
-    (void)buffer_printf(
-        out,
-        ",\n \"device\": {\"name\": \"%s\", \"memory\": %" PRId64 ", \"plan\": %" PRId64
-        ", \"cublaslt\": %" PRId64 ", \"nccl\": %" PRId64 ", \"cudnn\": 0, \"left\": %" PRId64
-        ",\n  \"products_in\": \"%s\", \"products_least_s\": %.6g, \"passes_least_s\": %.6g}}\n",
-        d->name, d->memory_bytes, arenas, l.products, l.comm, d->memory_bytes - l.products - l.comm - arenas,
-        type, rate > 0 ? work->flops / rate : 0, work->bytes / d->memory_rate);
+    (void)buffer_printf(out,
+                        ",\n \"device\": {\"name\": \"%s\", \"memory\": %" PRId64 ", \"plan\": %" PRId64
+                        ", \"cublaslt\": %" PRId64 ", \"nccl\": %" PRId64 ", \"cudnn\": 0, \"left\": %" PRId64
+                        ",\n  \"products_in\": \"%s\", \"products_least_s\": %.6g, \"passes_least_s\": %.6g}",
+                        d->name, d->memory_bytes, arenas, l.products, l.comm,
+                        d->memory_bytes - l.products - l.comm - arenas, type,
+                        rate > 0 ? work->flops / rate : 0, work->bytes / d->memory_rate);
 }
 
 int api_described_text(const struct muster_trainer *t, const struct plan *plan, int32_t format,

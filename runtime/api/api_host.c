@@ -2,7 +2,7 @@
  * machine.
  */
 #include <inttypes.h>
-#include <string.h>
+#include <stdio.h>
 
 #include "proto/base/error.h"
 #include "proto/base/text.h"
@@ -11,6 +11,9 @@
 #include "runtime/plan/plan_cost.h"
 #include "runtime/plan/plan_stages.h"
 
+/* GPUs of a node whose GPUs are described: as many as a board of NVIDIA's has. */
+enum { NODE_GPUS = 8 };
+
 void api_host(const struct muster_trainer *t, int world_size, struct api_host *host)
 {
     const struct muster_cuda_module *module = api_described(t) ? NULL : device_module_load(NULL);
@@ -18,35 +21,37 @@ void api_host(const struct muster_trainer *t, int world_size, struct api_host *h
     *host = (struct api_host){.ranks = 1};
     if (api_plan_memory(t) != PLAN_MEMORY_DEVICE)
         return;
+    int gpus = api_described(t) ? NODE_GPUS : 1;
     if (module && module->facts(&facts, NULL) == 0 && facts.count > 0)
-        host->ranks = world_size < facts.count ? world_size : facts.count;
+        gpus = facts.count;
+    host->ranks = world_size < gpus ? world_size : gpus;
     host->bytes = host_memory_available() / host->ranks;
 }
 
 static void host_text(const struct api_host *host, int64_t planned, int64_t copy, struct buffer *out)
 {
-    char text[32], more[32], here[32];
+    char text[32], more[32], all[32], here[32];
     (void)buffer_printf(out, "the node's memory: a rank takes %s, pinned and host",
                         text_format_bytes(text, sizeof text, planned));
     if (copy)
         (void)buffer_printf(out, ", and %s for the copy of a checkpoint",
                             text_format_bytes(more, sizeof more, copy));
+    if (host->ranks > 1)
+        (void)buffer_printf(out, "; %d ranks of a node take %s", host->ranks,
+                            text_format_bytes(all, sizeof all, host->ranks * (planned + copy)));
     if (host->bytes)
-        (void)buffer_printf(out, "; this machine has %s available%s",
-                            text_format_bytes(here, sizeof here, host->bytes),
-                            host->ranks > 1 ? " for each of its ranks" : "");
+        (void)buffer_printf(out, "; this machine has %s available",
+                            text_format_bytes(here, sizeof here, host->ranks * host->bytes));
     (void)buffer_text(out, "\n");
 }
 
 static void host_json(const struct api_host *host, int64_t planned, int64_t copy, struct buffer *out)
 {
-    while (out->length && out->data[out->length - 1] != '}')
-        out->length--;
-    out->length -= out->length > 0; /* the end of the object */
     (void)buffer_printf(out,
                         ",\n \"host\": {\"plan\": %" PRId64 ", \"checkpoint_copy\": %" PRId64
-                        ", \"available\": %" PRId64 ", \"ranks\": %d}}\n",
-                        planned, copy, host->bytes, host->ranks);
+                        ", \"ranks\": %d, \"node\": %" PRId64 ", \"available\": %" PRId64 "}",
+                        planned, copy, host->ranks, host->ranks * (planned + copy),
+                        host->ranks * host->bytes);
 }
 
 /* Of the stage that takes most: a node may have any of them. */
@@ -74,10 +79,13 @@ int api_host_text(const struct muster_trainer *t, int world_size, int32_t format
     api_host(t, world_size, &host);
     (format == MUSTER_PLAN_JSON ? host_json : host_text)(&host, planned, copy, out);
     struct muster_error why = {0};
+    char is[80] = "is all that this machine has for it";
+    if (host.ranks > 1)
+        (void)snprintf(is, sizeof is, "is all that this machine has for each of %d ranks", host.ranks);
     api_rates(t, &rates);
     const struct plan_room room = {.memory = PLAN_MEMORY_HOST,
                                    .bytes = host.bytes,
-                                   .is = "is what this machine has for it",
+                                   .is = is,
                                    .other = api_described(t) ? api_described_memory(t, world_size) : 0,
                                    .rates = &rates};
     if (format != MUSTER_PLAN_JSON && host.bytes &&

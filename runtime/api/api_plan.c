@@ -17,11 +17,12 @@
 
 /* ---- the plan as text ---- */
 
+/* more: lines after the text, or members of the JSON object. */
 static int format_plan(const struct muster_trainer *t, const struct plan *plan, int32_t format,
-                       struct buffer *out)
+                       const char *more, struct buffer *out)
 {
     if (format == MUSTER_PLAN_JSON)
-        return plan_json(&t->model, plan, out);
+        return plan_json(&t->model, plan, more, out);
     int result = plan_summary(&t->model, plan, out);
     if (!result && t->cut.found.by == TRAIN_CUT_KEPT)
         result = buffer_printf(out, "the stages begin as in the newest checkpoint of %s\n",
@@ -29,7 +30,22 @@ static int format_plan(const struct muster_trainer *t, const struct plan *plan, 
     if (!result && t->cut.found.by == TRAIN_CUT_MEASURED)
         result = buffer_printf(out, "the stages are cut by the times that the run of %s has measured\n",
                                t->config.checkpoint_dir);
-    return result || format == MUSTER_PLAN_SUMMARY ? result : plan_dump(&t->model, plan, out);
+    if (!result && format != MUSTER_PLAN_SUMMARY)
+        result = plan_dump(&t->model, plan, out);
+    return result || buffer_text(out, more);
+}
+
+/* The plan, and for a GPU its memory and the node's. */
+static int print_plan(const struct muster_trainer *t, const struct plan *plan, int world_size, int32_t format,
+                      struct buffer *out, struct muster_error *err)
+{
+    scope_buffer more = {0};
+    if ((api_described(t) && api_described_text(t, plan, format, &more, err) < 0) ||
+        (api_plan_memory(t) == PLAN_MEMORY_DEVICE && api_host_text(t, world_size, format, &more, err) < 0))
+        return -1;
+    return format_plan(t, plan, format, more.length ? more.data : "", out)
+               ? error_set(err, MUSTER_E_NOMEM, "no memory to print the plan")
+               : 0;
 }
 
 int api_plan_sizes(struct muster_trainer *t, int local_size, struct muster_error *err)
@@ -123,16 +139,8 @@ static int with_plan(struct muster_model *model, int32_t world_size, const char 
     int result =
         api_prepare(&t, model, settings, &place, err) || api_plan_sizes(&t, world_size, err) ? -1 : 0;
     if (!result && !(result = plan_build(&t.model, &t.plan, &plan, err))) {
-        if (out && format_plan(&t, &plan, format, out) < 0)
-            result = error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
-        else if (!out)
-            result = every_stage_fits(&t, world_size, err);
-        else {
-            if (api_described(&t))
-                result = api_described_text(&t, &plan, format, out, err);
-            if (!result && api_plan_memory(&t) == PLAN_MEMORY_DEVICE)
-                result = api_host_text(&t, world_size, format, out, err);
-        }
+        result =
+            out ? print_plan(&t, &plan, world_size, format, out, err) : every_stage_fits(&t, world_size, err);
         plan_free(&plan);
     }
     api_release(&t);

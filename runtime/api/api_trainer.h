@@ -172,7 +172,8 @@ int api_gpu_memory(const struct muster_trainer *trainer, int world_size, int64_t
  * not known (cuda_describe), or it has no products of the type. */
 struct plan_rates;
 void api_rates(const struct muster_trainer *trainer, struct plan_rates *rates);
-/* Memory of this machine for each rank of a GPU's plan: the free bytes, for as many ranks as it has GPUs. */
+/* Memory of this machine for each rank of a GPU's plan: the free bytes, for as many ranks as it has GPUs, or
+ * a node of the described ones. */
 struct api_host {
     int64_t bytes; /* 0: not known */
     int ranks;     /* that share it */

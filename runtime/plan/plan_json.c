@@ -75,7 +75,7 @@ static void json_groups(const struct plan *plan, struct buffer *out)
     (void)buffer_text(out, "],\n");
 }
 
-int plan_json(const struct model *model, const struct plan *plan, struct buffer *out)
+int plan_json(const struct model *model, const struct plan *plan, const char *more, struct buffer *out)
 {
     json_model(model, plan, out);
     json_bytes(plan, out);
@@ -85,7 +85,7 @@ int plan_json(const struct model *model, const struct plan *plan, struct buffer 
     if (plan->options.mesh.side[SIDE_PIPELINE] > 1 && plan_stages_json(model, plan, out) < 0)
         return -1;
     (void)buffer_printf(out,
-                        " \"operations\": %d, \"gathers_in_flight\": %d, \"hash\": \"%016" PRIx64 "\"}\n",
-                        plan->op_count, plan->gathers_in_flight, plan->hash);
+                        " \"operations\": %d, \"gathers_in_flight\": %d, \"hash\": \"%016" PRIx64 "\"%s}\n",
+                        plan->op_count, plan->gathers_in_flight, plan->hash, more);
     return out->failed ? -1 : 0;
 }

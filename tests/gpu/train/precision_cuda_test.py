@@ -1,11 +1,12 @@
-"""300 steps with values of 16 bits on the device against float64: at most 1.5 times autocast's distance, with every strategy.
+"""300 steps with values of 16 bits on the device against float64: bf16 at most 1.5 times as far as autocast, fp16 a third as far, with every strategy.
 
     MUSTER_BUILD=build python3 tests/gpu/train/precision_cuda_test.py [STEPS [DTYPE MODEL STRATEGY]]
 
 GPT-2 and Llama in bf16 and in fp16 with dynamic loss scaling train on the module over the fakes, on 1, 2 and 4 ranks, over NCCL and through the
 host's memory. The distance is that of tests/compat/precision_torch_test.py, which does the same with the CPU's kernels: the mean of the last third of
-the losses' absolute differences from those in float64. Rounding is noise: the median over the ways to train is held to 1.5, and each to 2.5. The
-models are small, for the emulator, and autocast's distance is the median of several sets of weights and batches, the first of which is ours."""
+the losses' absolute differences from those in float64. Rounding is noise: the median over the ways to train is held to the first bound of BOUNDS, and
+each to the second. bf16 is above autocast's distance (1.29 and 1.24 times for GPT-2 on one rank and two, 1.04 and 1.07 for Llama): values are rounded at each store, where autocast keeps
+norms, softmax and sums of the residual stream in fp32. fp16 has three more bits than the bf16 of autocast (0.14 to 0.18 times). The models are small, for the emulator, and autocast's distance is the median of several sets of weights and batches, the first of which is ours."""
 
 import os
 import pathlib
@@ -28,6 +29,7 @@ precision.MIXED_STEPS, precision.LAST = STEPS, STEPS // 3
 FAKES = pathlib.Path(os.environ["MUSTER_BUILD"]).resolve() / "tests" / "gpu" / "lib"
 WAYS = (("cu", 1, "NO_SHARD"), ("nc", 2, "NO_SHARD"), ("nc", 2, "SHARD_OPTIM"), ("cu", 2, "SHARD_GRAD_OP"), ("nc", 4, "FULL_SHARD"), ("nc", 4, "HYBRID_SHARD"))
 SEEDS = range(100, 105)
+BOUNDS = {"bf16": (1.5, 2.5), "f16": (0.33, 0.5)}  # times autocast's distance in bf16: the median of all ways, and each
 
 
 def models():
@@ -66,9 +68,9 @@ def main():
                 losses = ours(numbers, parameters, tokens, targets, precision.Steps(STEPS), dtype=f"{comm}-{dtype}", ranks=ranks, strategy=strategy, moves=(dtype, dtype, 0))[0]
                 distance = (torch.tensor(losses, dtype=torch.float64) - exact).abs()[-precision.LAST :].mean().item()
                 found.append(distance / bar)
-                comparison.check(f"{name}, {dtype}, {ranks} ranks, {strategy}, {'NCCL' if comm == 'nc' else 'host'}, times autocast's distance", found[-1], 2.5)
+                comparison.check(f"{name}, {dtype}, {ranks} ranks, {strategy}, {'NCCL' if comm == 'nc' else 'host'}, times autocast's distance", found[-1], BOUNDS[dtype][1])
             if not ONLY:
-                comparison.check(f"{name}, {dtype}, median of all", statistics.median(found), 1.5)
+                comparison.check(f"{name}, {dtype}, median of all", statistics.median(found), BOUNDS[dtype][0])
     return 1 if comparison.failures else 0
 
 

@@ -677,8 +677,11 @@ class Memory(Cuda):
         memory = alone["bytes_by_memory"]
         self.assertEqual(alone["host"]["plan"], memory["pinned"] + memory["host"])
         self.assertAlmostEqual(two["host"]["checkpoint_copy"] / alone["host"]["checkpoint_copy"], 0.5, places=2)
-        self.assertEqual((alone["host"]["ranks"], two["host"]["ranks"], self.plan("h100", "--plan", "--world-size=8", *sets)["host"]["ranks"]), (1, 2, 1))
-        self.assertLess(abs(two["host"]["available"] * 2 - alone["host"]["available"]), alone["host"]["available"] // 4)
+        nodes = self.plan("h100", "--plan", "--world-size=16", "--set", "training.global_batch=16", *sets)["host"]
+        self.assertEqual((alone["host"]["ranks"], two["host"]["ranks"], nodes["ranks"]), (1, 2, 8))
+        for host in alone["host"], two["host"], nodes:
+            self.assertEqual(host["node"], host["ranks"] * (host["plan"] + host["checkpoint_copy"]))
+        self.assertLess(abs(two["host"]["available"] - alone["host"]["available"]), alone["host"]["available"] // 4)
         kept = self.beyond_the_plan(f"training.checkpoint_dir={self.path / 'kept'}", "training.checkpoint_every=2") - WORKSPACE - BOUNCES
         planned = self.plan("cuda", "--plan", "--set", f"training.checkpoint_dir={self.path / 'kept'}")["host"]["checkpoint_copy"]
         self.assertLess(abs(kept - planned), 64 * 100)  # each tensor's begin
@@ -687,7 +690,7 @@ class Memory(Cuda):
         variables = {**os.environ, "MUSTER_CUDA_MODULE": str(FAKES / "libmuster_cuda.so"), "LD_LIBRARY_PATH": str(FAKES), "FAKE_CUDA_DRIVER": "0"}
         done = subprocess.run([TRAIN, self.path / "config.yaml", "--device=b200", *large], env=variables, cwd=self.path, capture_output=True, text=True, timeout=LIMIT, check=False)
         self.assertRegex(done.stdout, r"the node's memory: a rank takes \S+ TB, pinned and host, and \S+ TB for the copy of a checkpoint; this machine has \S+ .B available\n"
-                                      r"warning: on a node like this machine the plan needs .* of the host's memory on rank 0, but .* is what this machine has for it; ")
+                                      r"warning: on a node like this machine the plan needs .* of the host's memory on rank 0, but .* is all that this machine has for it; ")
 
     @needs_fakes
     def test_a_plan_of_a_found_gpu_is_that_of_a_named_device(self):

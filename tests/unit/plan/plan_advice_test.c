@@ -421,7 +421,7 @@ static void json_says_what_the_plan_says(void **state)
     options.recompute = (struct recompute_options){RECOMPUTE_EVERY, 2};
     struct plan plan = built(m, &options);
     scope_buffer text = {0};
-    assert_int_equal(plan_json(&m->model, &plan, &text), 0);
+    assert_int_equal(plan_json(&m->model, &plan, ",\n \"device\": {\"left\": 5}", &text), 0);
     json_error_t error;
     json_t *root = json_loads(text.data, JSON_REJECT_DUPLICATES, &error);
     if (!root)
@@ -430,6 +430,7 @@ static void json_says_what_the_plan_says(void **state)
     assert_string_equal(json_string_value(json_object_get(root, "strategy")), "FULL_SHARD");
     assert_string_equal(json_string_value(json_object_get(root, "recompute")), "every");
     assert_int_equal(number(root, "recompute_every"), 2);
+    assert_int_equal(number(json_object_get(root, "device"), "left"), 5); /* the caller's */
     assert_int_equal(number(root, "parameters"), model_parameters(&m->model));
     assert_int_equal(number(root, "bytes"), plan_bytes(&plan));
     assert_int_equal(number(root, "operations"), plan.op_count);

@@ -66,7 +66,8 @@ static int take_device(struct command *command, char *name)
 {
     const int length = snprintf(command->device, sizeof command->device, "training.device=%s", name);
     if (length >= (int)sizeof command->device)
-        return command_error("--device=%.20s... is none of auto, cpu and cuda", name);
+        return command_error("--device=%.20s... is none of auto, cpu, cuda and the names of GPUs (--help)",
+                             name);
     return command_add_override(command, command->device);
 }
 
@@ -319,8 +320,10 @@ const struct command_option command_options[] = {
      .verbs = OF(COMMAND_QUANTIZE)},
     {"--keep", "PATTERN", "Leaves tensors of this name or pattern as they are. It may be repeated.",
      take_keep, .verbs = OF(COMMAND_QUANTIZE)},
-    {"--device", "NAME", "Device that computes: auto, cpu or cuda (training.device).", take_device,
-     .pages = COMPUTES},
+    {"--device", "NAME",
+     "Device that computes: auto, cpu or cuda (training.device). With --plan and --suggest "
+     "also t4, a100, h100, h200 or b200.",
+     take_device, .pages = COMPUTES},
     {"--comm", "NAME", "Transport between ranks: auto, host or nccl (training.comm).", take_comm,
      .pages = COMPUTES},
     {"--sync-errors", NULL,
