@@ -172,8 +172,8 @@ MUSTER_API int muster_world_ended(struct muster_world *world, int64_t wait_ns, s
 /* Registers this rank with `muster run`: when a rank of the job is lost, a thread of the library ends the
  * collectives of this world, and of the trainers that stay in it (muster_trainer_stay), so that their calls
  * fail, and informs the launcher that this rank can stay. 1; 0 where no launcher speaks this, in a part of a
- * world, or where rank 0 serves the store: ranks are then started anew as without it.
- * launcher/docs/regroup.md has the protocol. */
+ * world, or where rank 0 serves the store: ranks are then started anew as without it. After an error the
+ * program may go on, and is started anew likewise. launcher/docs/regroup.md has the protocol. */
 MUSTER_API int muster_world_stay(struct muster_world *world, struct muster_error *err);
 /* The same of a rank that has no state of its own, as one that waits until the others have ended: it stays in
  * every case, and muster_world_rejoin may give it any rank of a world of any size. */

@@ -194,22 +194,23 @@ static int add(const struct regroup *r, int fd, uint32_t events, struct muster_e
 {
     struct epoll_event event = {.events = events, .data.fd = fd};
     return epoll_ctl(r->epoll, EPOLL_CTL_ADD, fd, &event) < 0
-               ? error_errno(err, "cannot wait for the launcher's word")
+               ? error_errno(err, "cannot wait for the launcher's word: epoll_ctl")
                : 0;
 }
 
 static int init(struct regroup *r, struct muster_error *err)
 {
     pthread_condattr_t clock;
-    r->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    r->epoll = epoll_create1(EPOLL_CLOEXEC);
+    r->wake = r->epoll = -1;
     (void)pthread_mutex_init(&r->lock, NULL); /* these cannot fail */
     (void)pthread_condattr_init(&clock);
     (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&r->changed, &clock);
     (void)pthread_condattr_destroy(&clock);
-    if (r->wake < 0 || r->epoll < 0)
-        return error_errno(err, "cannot wait for the launcher's word");
+    if ((r->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        return error_errno(err, "cannot wait for the launcher's word: eventfd");
+    if ((r->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0)
+        return error_errno(err, "cannot wait for the launcher's word: epoll_create1");
     /* each line once: it stays in the socket */
     return add(r, r->fd, EPOLLIN | EPOLLRDHUP | EPOLLET, err) < 0 || add(r, r->wake, EPOLLIN, err) < 0 ? -1
                                                                                                        : 0;

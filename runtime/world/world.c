@@ -239,9 +239,10 @@ int muster_world_stay(struct muster_world *world, struct muster_error *err)
     if (!world || world->regroup || !world->place.agent_store || world->parent || world->own_environment)
         return world && world->regroup;
     const int stays = regroup_listen(world->place.round, &world->regroup, err);
-    return stays > 0 && (make_cut(world, err) < 0 || regroup_hold(world->regroup, let_go, world, err) < 0)
-               ? -1
-               : stays;
+    if (stays <= 0 || (make_cut(world, err) == 0 && regroup_hold(world->regroup, let_go, world, err) == 0))
+        return stays;
+    regroup_end(take_pointer(&world->regroup)); /* it gives no answer, and is started anew */
+    return -1;
 }
 
 int world_stay(struct muster_world *world, struct muster_error *err)

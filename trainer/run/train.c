@@ -6,6 +6,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/base/log.h"
 #include "runtime/config/train_batch.h"
 #include "trainer/run/checkpoints.h"
 #include "trainer/run/evaluation.h"
@@ -90,19 +91,23 @@ static int take_state(struct run *run, struct muster_error *err)
     return recovered || take_parameters(run, err) == 0 ? recovered : -1;
 }
 
-static int stay(struct run *run, struct muster_error *err)
+static void stay(struct run *run)
 {
-    const int stays = muster_trainer_stay_anywhere(run->trainer, run->world, err);
+    struct muster_error err = {0};
+    const int stays = muster_trainer_stay_anywhere(run->trainer, run->world, &err);
+    if (stays < 0)
+        log_warning(console_warnings(),
+                    "rank %d cannot stay when others are lost, and is started anew then: %s", run->rank,
+                    err.text);
     run->reopens = stays == 3;
-    return stays;
 }
 
 static int begin_steps(struct run *run, struct muster_error *err)
 {
     const int recovered = stages_set(run, err) < 0 ? -1 : take_state(run, err);
-    if (recovered < 0 || begin_progress(run, !recovered, err) < 0 || stop_listen(run, err) < 0 ||
-        stay(run, err) < 0)
+    if (recovered < 0 || begin_progress(run, !recovered, err) < 0 || stop_listen(run, err) < 0)
         return -1;
+    stay(run);
     return observers_open(run, err);
 }
 
@@ -161,7 +166,8 @@ static int go_on_elsewhere(struct run *run, struct muster_error *err)
         muster_world_agree(run->world, open_inputs(run, err), err) < 0 || run_open_trainer(run, err) < 0)
         return -1;
     muster_trainer_take(run->trainer, &run->kept);
-    return stay(run, err) < 0 ? -1 : begin_steps(run, err);
+    stay(run);
+    return begin_steps(run, err);
 }
 
 static void tell_loss(const struct run *run)

@@ -141,7 +141,7 @@ class Training(AgentTest):
         for ranks in (1, 2) if FULL else (2,):
             code, expected, err = self.train(ranks)
             self.assertEqual((code, expected[1]), (0, ["step-1", "step-2"]), err)
-            for call in calls() if FULL else ("futex", "socket", "setsockopt", "getrandom", "io_submit", "madvise"):
+            for call in calls() if FULL else ("futex", "socket", "setsockopt", "getrandom", "io_submit", "epoll_ctl"):
                 for error in ("EPERM", "ENOSYS") if FULL else ("EPERM",):
                     with self.subTest(call=call, error=error, ranks=ranks):
                         self.check((call, error), ranks, expected, call in (ALONE if ranks == 1 else TRAINING_NEEDS), prefix=[REFUSE, call, error, "--"])

@@ -60,8 +60,14 @@ class Job:
         clean = {word: value for word, value in os.environ.items() if not foreign.match(word)}
         self.log = self.folder / f"{name}.log"
         with open(self.log, "ab") as log:
-            return subprocess.Popen([MUSTER, "run", "--standalone", f"--nproc-per-node={self.ranks}", "--max-restarts=100000", "--restart-backoff=0",
-                                     "--termination-log=", "--", TRAIN, path], stdout=log, stderr=subprocess.STDOUT, env=clean | {"OMP_NUM_THREADS": "1"})
+            self.agent = subprocess.Popen([MUSTER, "run", "--standalone", f"--nproc-per-node={self.ranks}", "--max-restarts=100000", "--restart-backoff=0",
+                                          "--termination-log=", "--", TRAIN, path], stdout=log, stderr=subprocess.STDOUT, env=clean | {"OMP_NUM_THREADS": "1"})
+        return self.agent
+
+    def close(self):
+        """After a failure: no rank outlives the test."""
+        self.agent.kill()
+        self.agent.wait()
 
     def said(self):
         return self.log.read_text(errors="replace")
@@ -110,8 +116,8 @@ def main():
     options = parser.parse_args()
     print(f"seed {options.seed}, {options.kills} kills", flush=True)
     for what in options.what.split(","):
-        with tempfile.TemporaryDirectory(prefix="muster mesh kills ") as scratch:
-            job, begun = Job(pathlib.Path(scratch), what, options.seed), time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="muster mesh kills ") as scratch, contextlib.ExitStack() as stack:
+            job, begun = stack.enter_context(contextlib.closing(Job(pathlib.Path(scratch), what, options.seed))), time.monotonic()
             steps, times = job.play(options.kills)
             said = job.said()
             assert len(re.findall(r"verdict: rank \d+ .* was killed by signal 9|restart \d+ of \d+", said)) >= options.kills, said[-4000:]
