@@ -241,7 +241,7 @@ struct transport {
     int suspect;            /* slot whose connection has ended, but not yet its route */
     uint64_t suspect_session;
     struct instant confirm_at;
-    struct instant turned_at;   /* of the last turn, while there are nodes to judge */
+    struct instant turned_at;   /* server_now's last time, while there are nodes to judge */
     struct instant progress_at; /* when it may be computed again */
     const struct membership_options *options;
     const struct clock *clock;
@@ -282,6 +282,11 @@ struct sender {
 
 /* --- server_sessions.c; all for the thread, or before it has started --- */
 
+/* The time of each step and turn. After a freeze of this process the others' silence was ours, and some have
+ * replaced their connections: the roster is woken before it receives the time. A freeze may strike between a
+ * turn's wait and its step, so both measure from the time before. While there are nodes to judge, turns are
+ * so frequent that a gap is a freeze. */
+struct instant server_now(struct transport *c);
 /* One event of the roster and all actions of its step. Returns how many actions it had. */
 size_t server_step(struct transport *c, const struct roster_event *event, const struct sender *from);
 /* Whether an unsolicited message can no longer be sent to the slot; server_drop_broken does the rest. */

@@ -13,9 +13,8 @@
 enum {
     PROGRESS_EVERY_MS = 500,
     CONFIRM_AFTER_MS = 100,
-    TRIM_AFTER_MS = 200,   /* libzmq has closed them by then */
-    STOOD_STILL_MS = 1250, /* half of what makes a node lost */
-    TURN_EVERY_MS = 250,   /* while there are nodes to judge */
+    TRIM_AFTER_MS = 200, /* libzmq has closed them by then */
+    TURN_EVERY_MS = 250, /* while there are nodes to judge */
 };
 
 static void handle_connection(struct transport *c, int event, int value, struct instant now)
@@ -98,21 +97,6 @@ static bool may_end(struct transport *c, struct instant now)
                        !roster_remote_count(c->roster) || instant_reached(now, deadline));
 }
 
-/* After a freeze of this process the others' silence was ours. Some have replaced their connections during
- * the freeze, and need a moment to register. The time between two turns tells it: a turn comes at least every
- * TURN_EVERY_MS. */
-static void note_freeze(struct transport *c)
-{
-    struct instant now = clock_now(c->clock);
-    int64_t gap = c->turned_at.ns == INSTANT_NEVER.ns ? 0 : instant_diff_ns(now, c->turned_at);
-    c->turned_at = now;
-    if (!c->roster || gap < STOOD_STILL_MS * NS_PER_MS)
-        return;
-    log_warning(c->log, "event loop stalled for about %.4g s; extending the deadlines of the other nodes",
-                (double)gap / NS_PER_S);
-    roster_wake(c->roster, now);
-}
-
 static struct instant roster_due(const struct transport *c)
 {
     return c->roster ? roster_deadline(c->roster) : INSTANT_NEVER;
@@ -143,7 +127,7 @@ static int wait_for_work(struct transport *c)
     const int fds[] = {c->wake_fd, c->inflow.look_at.ns == INSTANT_NEVER.ns ? c->inflow.epoll : -1};
     if (zmq_socket_wait(&c->socket, fds, 2, timeout < INT_MAX ? (int)timeout : INT_MAX) && errno != EINTR)
         return -1;
-    note_freeze(c);
+    (void)server_now(c);
     return 0;
 }
 

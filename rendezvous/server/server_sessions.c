@@ -10,7 +10,8 @@
 enum {
     TURN_BASE = 1000, /* messages that are read before anything else is done, and for each slot */
     TURN_PER_SLOT = 4,
-    COMPLAINT_LIMIT = 20, /* log lines about broken peers; an unauthenticated peer must not fill the disk */
+    STOOD_STILL_MS = 1250, /* half of what makes a node lost */
+    COMPLAINT_LIMIT = 20,  /* log lines about broken peers; an unauthenticated peer must not fill the disk */
 };
 
 static void deliver_local(struct transport *c, const struct roster_action *action)
@@ -144,10 +145,23 @@ static void log_progress(struct transport *c)
         log_debug(c->log, "rendezvous: %s", line.data);
 }
 
+struct instant server_now(struct transport *c)
+{
+    const struct instant now = clock_now(c->clock);
+    const int64_t gap = c->turned_at.ns == INSTANT_NEVER.ns ? 0 : instant_diff_ns(now, c->turned_at);
+    c->turned_at = now;
+    if (!c->roster || gap < STOOD_STILL_MS * NS_PER_MS)
+        return now;
+    log_warning(c->log, "event loop stalled for about %.4g s; extending the deadlines of the other nodes",
+                (double)gap / NS_PER_S);
+    roster_wake(c->roster, now);
+    return now;
+}
+
 size_t server_step(struct transport *c, const struct roster_event *event, const struct sender *from)
 {
     struct muster_error err;
-    if (roster_step(c->roster, event, clock_now(c->clock), &c->actions, &err)) {
+    if (roster_step(c->roster, event, server_now(c), &c->actions, &err)) {
         server_complain(c, err.text);
         return c->actions.count;
     }
