@@ -87,7 +87,9 @@ void agent_drain_ask(struct agent *agent, const char *line, struct buffer *out)
     struct request *request = find(agent->drain, number);
     if (!request)
         request = begin_request(agent->drain, number, !strcmp(how, "alone"), line + node);
-    if (!is_final(request) && instant_diff_ns(now, request->asked_at) >= again_ns)
+    /* An agent that leaves by its own request has no server to ask any more: the last answer stands. */
+    const bool goes = request->own && agent->group.leaving;
+    if (!is_final(request) && !goes && instant_diff_ns(now, request->asked_at) >= again_ns)
         send_on(agent, request, now);
     const char *word = request->answered ? membership_eviction_name(request->state) : "asked";
     if (request->own && !is_final(request)) {
