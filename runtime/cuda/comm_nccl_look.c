@@ -15,19 +15,19 @@ int nccl_look_advance(struct nccl_comm *comm, struct muster_error *err)
         int slot = (int)(finished % COMM_CALLS);
         struct nccl_slot *events = &comm->slots[slot];
         float ms = 0;
-        const char *function = "cudaEventQuery";
         cudaError_t status = cuda_query(cudaEventQuery(events->ended));
         if (status == cudaErrorNotReady)
             return 0;
-        if (status == cudaSuccess) {
-            function = "cudaEventElapsedTime";
-            status = cudaEventElapsedTime(&ms, events->begun, events->ended);
-        }
         if (status != cudaSuccess) {
-            (void)cuda_error(err, (int)status, function); /* -1, as we return */
+            (void)cuda_error(err, (int)status, "cudaEventQuery"); /* -1, as we return */
             return error_wrap(err, "%s", comm_call_text(text, &comm->comm.calls[slot], finished + 1));
         }
-        atomic_fetch_add(&comm->comm.busy_ns, (int64_t)((double)ms * (double)NS_PER_MS));
+        /* A lost time does no harm, and the operation has ended: after the last one no rank would hear of a
+         * failure. An error of the device is met by its next call as well. */
+        if (cudaEventElapsedTime(&ms, events->begun, events->ended) == cudaSuccess)
+            atomic_fetch_add(&comm->comm.busy_ns, (int64_t)((double)ms * (double)NS_PER_MS));
+        else
+            (void)cudaGetLastError(); /* no later launch of this thread is blamed */
         comm_note_finished(&comm->comm, &comm->comm.calls[slot].op);
     }
     return 0;

@@ -3,6 +3,7 @@
 QKV biases are compared as three slices. Bounds and how to find torch: model_against_torch.py."""
 
 import ctypes.util
+import pathlib
 import sys
 
 from model_against_torch import ADAMW, SGD_LR, Comparison, Variant, adam, batches, ours, reference, sgd, torch
@@ -100,7 +101,8 @@ def compare_libraries(comparison, steps):
             for name, dtype in (("OpenBLAS", "f32"), ("oneDNN", "onednn"))}
     for name, found in runs.items():
         comparison.check_run(f"{CHANNELS} channels, {name}: ", found, wanted, slices=lambda name: 3 if name.endswith("c_attn.bias") else 1)
-    comparison.check("the same bits by both libraries", float(runs["OpenBLAS"][0] == runs["oneDNN"][0]), 0)
+    if " avx512f" in pathlib.Path("/proc/cpuinfo").read_text():  # elsewhere both may add up alike
+        comparison.check("the same bits by both libraries", float(runs["OpenBLAS"][0] == runs["oneDNN"][0]), 0)
     CHANNELS = kept
 
 

@@ -2,8 +2,8 @@
 """Checkpoints of muster-train from end to end: killed at random and restarted, stopped and started again with other numbers of ranks,
 on disks that are full or read-only; a resumed run equals an undisturbed run."""
 import contextlib
-import errno
 import ctypes.util
+import errno
 import json
 import os
 import pathlib

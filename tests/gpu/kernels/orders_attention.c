@@ -10,8 +10,8 @@
 
 struct shape {
     struct attention a;
-    bool packed, tf32;
-    enum dtype narrow; /* values of 16 bits; else DTYPE_F32 */
+    bool packed, tf32, whole; /* whole: every row has all positions */
+    enum dtype narrow;        /* values of 16 bits; else DTYPE_F32 */
     int beta[3];
 };
 
@@ -111,12 +111,13 @@ static struct shape random_shape(int round)
     return s;
 }
 
-static void lengths_into(struct call_case *c, const struct attention *a)
+static void lengths_into(struct call_case *c, const struct shape *s)
 {
+    const struct attention *a = &s->a;
     int32_t lengths[8];
     for (int b = 0; b < a->B; b++)
         lengths[b] = (int32_t)random_below((uint32_t)a->T + 1);
-    if (random_below(3) == 0)
+    if (random_below(3) == 0 || s->whole)
         for (int b = 0; b < a->B; b++)
             lengths[b] = a->T;
     case_bytes(c, lengths, (size_t)a->B * sizeof lengths[0], BYTES, OPERAND);
@@ -149,7 +150,7 @@ static void attention_of(const struct shape *s)
                           .halves = s->narrow};
     case_value_result(&f, n), case_result(&f, rows);
     operands(&f, s, case_value_in);
-    lengths_into(&f, a), positions_into(&f, a);
+    lengths_into(&f, s), positions_into(&f, a);
     case_run(&f, forward_reference, forward_cuda, s);
     operands(&b, s, case_value_result);
     case_value_in(&b, n);
@@ -158,7 +159,7 @@ static void attention_of(const struct shape *s)
     float *lse = b.buffer[8].host;
     for (size_t i = 0; i < rows; i++) /* probabilities of at most about 1 */
         lse[i] = 4 + fabsf(lse[i]);
-    lengths_into(&b, a), positions_into(&b, a);
+    lengths_into(&b, s), positions_into(&b, a);
     case_work(&b, cuda_attention_work(a, 1));
     case_run(&b, backward_reference, backward_cuda, s);
 }
@@ -169,6 +170,12 @@ static void attention(void)
         struct shape s = random_shape(round);
         attention_of(&s);
     }
+    /* A document begins inside a tile of queries: one has at most 40 positions. */
+    struct shape s = {.whole = true,
+                      .a = {.B = 1, .T = 70, .heads = 2, .kv_heads = 1, .head_size = 20, .causal = 1}};
+    s.a.q_row = 2 * 20;
+    s.a.k_row = s.a.v_row = 20;
+    attention_of(&s);
 }
 
 /* Heads that are wider than a block's columns, rows of 16 bytes, several tiles. */
