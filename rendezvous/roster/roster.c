@@ -127,8 +127,11 @@ static void take_slot(struct roster_work *w, struct roster_member *member)
     note_received(w, member);
     roster_act(w, ROSTER_ACCEPT, member->session, roster_slot_of(roster, member), NULL);
     if (member->state == MEMBER_DONE_GONE && roster->state != JOB_STOPPING) {
-        /* Its part of this round is done: it waits with the others. */
+        /* Its part of this round is done: it waits with the others. An earlier start of it that was
+         * suspended may have workers of a world before. */
         roster_set_state(roster, member, MEMBER_DONE);
+        if (join->held.epoch && !world_id_equal(join->held, roster->id))
+            roster_act(w, ROSTER_SEND_STOP, member->session, roster_slot_of(roster, member), NULL);
     } else if (join->held.epoch && roster_return_keeps(roster, join)) {
         member->was_done = join->held_done;
         member->group_rank = join->last_rank;
@@ -145,26 +148,30 @@ static void take_slot(struct roster_work *w, struct roster_member *member)
         roster_on_return(w, join);
 }
 
-/* Known by the agent that has got AGAIN about this holder. */
+/* Known by the agent that has got AGAIN about this holder in that second. */
 static uint64_t proof_of(const struct roster *roster, const struct roster_member *holder,
-                         const struct roster_join *join)
+                         const struct roster_join *join, int64_t second)
 {
     uint64_t proof = text_hash(TEXT_HASH_START, &roster->epoch, sizeof roster->epoch);
+    proof = text_hash(proof, &second, sizeof second);
     proof = text_hash(proof, &holder->incarnation, sizeof holder->incarnation);
     proof = text_hash(proof, &join->incarnation, sizeof join->incarnation);
     return proof ? proof : 1;
 }
 
-/* A first JOIN may have been under way while its agent ended and the next start of it took the rank. That one
- * may be out of reach now, and come back. */
+/* A JOIN may have been under way while its agent ended and the next start of it took the rank. That one may
+ * be out of reach now, and come back. So a JOIN has to be repeated at once, with the answer of this second or
+ * the one before: what is later is asked for once more, which only a live agent follows. */
 static bool must_prove(struct roster_work *w, const struct roster_member *holder)
 {
     const struct roster_join *join = w->event->join;
-    const uint64_t proof = proof_of(w->roster, holder, join);
+    const int64_t second = w->now.ns / NS_PER_S;
+    const uint64_t proof = proof_of(w->roster, holder, join, second);
     const bool another = !w->roster->elastic && holder->name[0] && /* the slot's last agent */
                          !agent_incarnation_equal(holder->incarnation, join->incarnation) &&
                          strcmp(holder->name, join->agent_name) == 0;
-    if ((!another && !roster_slot_taken(holder)) || join->local || join->proof == proof)
+    if ((!another && !roster_slot_taken(holder)) || join->local || join->proof == proof ||
+        join->proof == proof_of(w->roster, holder, join, second - 1))
         return false;
     roster_act(w, ROSTER_AGAIN, w->event->session, -1, NULL);
     w->out->items[w->out->count - 1].proof = proof;

@@ -78,6 +78,8 @@ int roster_on_report(struct roster_work *w)
     struct world_id id = w->event->report.id;
     bool current = member->held.epoch && id.epoch == member->held.epoch && id.round == member->held.round;
     enum report_outcome outcome = current ? report_table[member->state][kind] : REPORT_CROSSED;
+    if (outcome == REPORT_UNKNOWN && member->state == MEMBER_DONE && !world_id_equal(id, roster->id))
+        outcome = REPORT_CROSSED; /* workers of a world before, which are told to stop */
     if (outcome == REPORT_UNKNOWN)
         return error_set(w->err, MUSTER_E_STATE, "agent \"%.128s\" reports %s while it is %s", member->name,
                          roster_report_name(kind), roster_member_state_name(member->state));

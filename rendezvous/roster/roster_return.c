@@ -58,6 +58,16 @@ static void end_for_lost_server(struct roster_work *w)
     roster_give_failure_verdict(w);
 }
 
+/* Each restart had a world. The last one may have been left before any member of this one saw it. If the job
+ * votes, the voters know the round. */
+static void count_at_least(struct roster *roster, int64_t restarts)
+{
+    if (roster->restart_count < restarts)
+        roster->restart_count = restarts;
+    if (!roster->votes && (int64_t)roster->id.round < roster->restart_count)
+        roster->id.round = (uint32_t)roster->restart_count;
+}
+
 /* The serving agent was lost with its workers: that costs a restart, once. */
 static void count_loss(struct roster_work *w, int64_t used)
 {
@@ -65,8 +75,7 @@ static void count_loss(struct roster_work *w, int64_t used)
     if (roster->before_counted)
         return;
     roster->before_counted = true;
-    if (roster->restart_count <= used)
-        roster->restart_count = used + 1;
+    count_at_least(roster, used + 1);
     const struct worker_failure failure = lost_server(roster);
     failure_describe(&failure, roster->restart_reason, sizeof roster->restart_reason);
     roster->restart_class = 1 + FAILURE_LOST_NODE;
@@ -98,8 +107,8 @@ void roster_on_return(struct roster_work *w, const struct roster_join *join)
     if (roster->elastic)
         roster_fence_from(roster, roster->created);
     bool left = join->server_left;
-    if (left && roster->restart_count < join->restart_count)
-        roster->restart_count = join->restart_count;
+    if (left)
+        count_at_least(roster, join->restart_count);
     /* The server that left reported the restart count of its last world, including the members that it had
      * lost by then. */
     if (left && is_before(roster, join->last))
@@ -115,8 +124,8 @@ void roster_on_return(struct roster_work *w, const struct roster_join *join)
         return; /* it was stopped on purpose */
     if (!roster_return_keeps(roster, join))
         count_loss(w, join->restart_count);
-    else if (roster->restart_count < join->restart_count)
-        roster->restart_count = join->restart_count;
+    else
+        count_at_least(roster, join->restart_count);
 }
 
 bool roster_return_keeps(const struct roster *roster, const struct roster_join *join)

@@ -404,7 +404,8 @@ void roster_fill_event(const struct roster *roster, const struct roster_action *
             event->change = roster->change;
             event->next_nodes = roster->next_nodes;
         }
-        reason = roster->members[action->member].state == MEMBER_ORPHANED
+        reason = roster->members[action->member].state == MEMBER_ORPHANED ||
+                         !world_id_equal(event->stopped, roster->id)
                      ? orphan_reason(roster, action->member)
                      : roster->stop_reason;
         break;

@@ -221,8 +221,8 @@ place(rendezvous/roster/roster.c [=[return slot >= 0 && event->number && event->
   [=[return slot >= 0 && event->number && event->number < roster->members[slot].number && !PLANTED(STALE_JOIN);]=])
 
 bug(FREE_LOSS "the loss of a server costs no restart")
-place(rendezvous/roster/roster_return.c [=[        roster->restart_count = used + 1;]=]
-  [=[        roster->restart_count = used + !PLANTED(FREE_LOSS);]=])
+place(rendezvous/roster/roster_return.c [=[    count_at_least(roster, used + 1);]=]
+  [=[    count_at_least(roster, used + !PLANTED(FREE_LOSS));]=])
 
 bug(LATE_FIRST_JOIN "the first JOIN of an agent that has ended takes the rank of its successor")
 place(rendezvous/roster/roster.c [=[return false;

@@ -203,6 +203,13 @@ static void a_late_first_join_displaces_nobody(void **state)
     assert_int_equal(step(f, &late), 0);
     assert_int_equal(f->actions.items[0].kind, ROSTER_AGAIN);
     assert_true(roster_incarnation(f->roster, 1).low == 77);
+    /* The right one was under way for three seconds: a live agent repeats it with the new answer. */
+    f->now = instant_add(f->now, 3 * NS_PER_S);
+    ended.proof = proof;
+    assert_int_equal(step(f, &late), 0);
+    assert_int_equal(f->actions.items[0].kind, ROSTER_AGAIN);
+    assert_true(f->actions.items[0].proof != proof);
+    assert_true(roster_incarnation(f->roster, 1).low == 77);
     /* The proof is about one holder: it does not displace a later one. */
     struct roster_join latest = join_of(1);
     latest.incarnation.low = 88;
