@@ -40,13 +40,13 @@ static bool same_incarnation(struct agent_incarnation a, struct agent_incarnatio
     return a.high == b.high && a.low == b.low;
 }
 
-/* An agent that stands still cannot stop its workers; when it goes on that is the first thing it does. One
- * that has left lets them save and end. */
+/* An agent that stands still cannot stop its workers. It stops them first when it goes on; this look may come
+ * before that in the same instant. An agent that has left lets them save and end. */
 static bool works(const struct cluster *cluster, const struct node *node)
 {
     bool saves = node->group.state == GROUP_SAVING && node->membership_left;
     return (node->workers == WORKERS_STARTING || node->workers == WORKERS_RUNNING) &&
-           !is_frozen(cluster, node) && !saves;
+           node->frozen_until.ns < cluster->now.ns && !saves;
 }
 
 static int find_world(const struct cluster *cluster, struct world_id id)
