@@ -34,7 +34,7 @@ def arguments():
     parser.add_argument("--models", default="demo,124m", help="demo, 124m, or both; %(default)s")
     parser.add_argument("--every", default="50,200,1000", help="steps between two faults; %(default)s")
     parser.add_argument("--steps", type=int, help=f"of every run; {STEPS['demo']} of the demo model, {STEPS['124m']} of the other")
-    parser.add_argument("--modes", default="", help="only rows whose name begins with one of these words")
+    parser.add_argument("--modes", default="", help="only rows whose name has one of these words: checkpoints, copies, ...")
     parser.add_argument("--text", default=PROSE, help="a file or folder of text; %(default)s")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=float, default=900, help="seconds of one run")
@@ -55,8 +55,8 @@ def check(parser, options):
         if not word.isdecimal() or int(word) < 1:
             parser.error(f"--every: '{word}' is not a number of steps from 1 on")
     for word in options.modes.split(","):
-        if not any(name.startswith(word) for name in names):
-            parser.error(f"--modes: no row's name begins with '{word}': {'; '.join(names)}")
+        if not any(word in name for name in names):
+            parser.error(f"--modes: no row's name has '{word}': {'; '.join(names)}")
     if options.steps is not None and options.steps < 1:
         parser.error(f"--steps: {options.steps} is not a number of steps from 1 on")
     if not options.limit > 0:
@@ -110,7 +110,7 @@ def measure(bench, model, every_list, steps):
     wanted = bench.options.modes.split(",")
     rows, found = [], {}
     for mode in modes.MODES:
-        if not any(mode.name.startswith(word) for word in wanted):
+        if not any(word in mode.name for word in wanted):
             continue
         missing = mode.absent(bench)
         if missing:
