@@ -5,7 +5,8 @@ copies and with replicas, of torchrun with torch.distributed.checkpoint, and of 
 
 Four nodes of one rank and a spare are network namespaces of this machine (goodput/README.md). One fault comes in every window of k steps:
 a worker, an agent, a node or the serving node is killed. All rows get the same faults at the same steps, and each is held against its own
-undisturbed run of as many steps. Goodput is the page's (launcher/policy/goodput.h). Needs root, for the namespaces."""
+undisturbed run of as many steps. Each fault is printed with its pause. Goodput is the page's (launcher/policy/goodput.h); a fault's longest
+pause ends a round, also where workers keep their state and no step is made again. Needs root, for the namespaces."""
 
 import argparse
 import os
@@ -101,8 +102,13 @@ def show(label, result, base, steps):
         return
     print(
         f"  {label:44}{result.seconds:9.1f} s{result.seconds / base.seconds:8.2f}{result.seconds - base.seconds:9.1f} s{result.again:7}"
-        f"{result.goodput:10.3f}{result.loss:9.4f}   {', '.join(f'{step} {kind}' for step, kind, _ in result.faults)}"
+        f"{result.goodput:10.3f}{result.loss:9.4f}   {', '.join(told(*pair) for pair in zip(result.faults, result.pauses))}"
     )
+
+
+def told(fault, pause):
+    step, kind = fault[:2]
+    return f"{step} {kind}" + (f" {pause / 1000:.1f} s" if pause is not None else "")
 
 
 def measure(bench, model, every_list, steps):

@@ -10,6 +10,7 @@ import subprocess
 import time
 
 import faults
+import rounds
 
 AGENT_BACK, NODE_BACK = 1.0, 5.0  # seconds until an agent, and a lost node, is started again
 LEAVE = 20.0  # seconds that a finished job has to end by itself
@@ -20,7 +21,7 @@ class Log:
 
     def __init__(self, path):
         self.path, self.at, self.rest = path, 0, b""
-        self.rounds, self.last, self.highest, self.loss = [], None, 0, None
+        self.steps, self.highest, self.loss = [], 0, None  # steps: (number, ms) as they were made
 
     def read(self):
         if not self.path.exists():
@@ -36,15 +37,8 @@ class Log:
             except ValueError:
                 continue  # a line that a killed writer has begun
             if entry.get("kind") == "step":
-                self.take(entry["step"], int(entry["time"] * 1000), entry["loss"])
-
-    def take(self, step, ms, loss):
-        """A step that does not follow the last one begins a round."""
-        if self.last is None or step != self.last + 1:
-            self.rounds.append([step, step, ms, ms])
-        self.rounds[-1][1], self.rounds[-1][3] = step, ms
-        self.last, self.loss = step, loss
-        self.highest = max(self.highest, step)
+                self.steps.append((entry["step"], int(entry["time"] * 1000)))
+                self.highest, self.loss = max(self.highest, entry["step"]), entry["loss"]
 
 
 @dataclasses.dataclass
@@ -54,7 +48,8 @@ class Result:
     again: int
     goodput: float
     loss: float
-    faults: list
+    faults: list  # (step, kind, node, ms)
+    pauses: list  # ms without a step, a fault
     said: str = ""
 
 
@@ -115,8 +110,10 @@ class Run:
             self.log.read()
             if self.log.highest < self.steps:
                 self.operate()
-            if plan and self.log.last is not None and self.log.highest >= plan[0][0] and (node := faults.harm(self, plan[0][1], draw)):
-                done.append((*plan.pop(0), node))
+            if plan and self.log.steps and self.log.highest >= plan[0][0]:
+                at = int(time.time() * 1000)
+                if node := faults.harm(self, plan[0][1], draw):
+                    done.append((*plan.pop(0), node, at))
         said = "" if self.log.highest >= self.steps else "\n".join(
             f"{self.nodes[number].name}: {agent.said()[-300:]}" for number, agent in sorted(self.agents.items())
         )  # fmt: skip
@@ -125,13 +122,16 @@ class Run:
         return result
 
     def result(self, begun, done, said):
-        started, ended = int(begun * 1000), self.log.rounds[-1][3] if self.log.rounds else int(time.time() * 1000)
-        lines = "".join(" ".join(map(str, row)) + "\n" for row in self.log.rounds)
+        steps, at = self.log.steps, [fault[3] for fault in done]
+        started, ended = int(begun * 1000), steps[-1][1] if steps else int(time.time() * 1000)
+        lines = "".join(" ".join(map(str, row)) + "\n" for row in rounds.of(steps, at))
         answer = subprocess.run(
             [str(self.bench.build / "benchmarks" / "goodput_of"), str(started), str(ended)],
             input=lines, capture_output=True, text=True, check=True,
         ).stdout.split()  # fmt: skip
-        return Result((ended - started) / 1000, self.log.highest, int(answer[3]), float(answer[1]), self.log.loss, done, said)
+        return Result(
+            (ended - started) / 1000, self.log.highest, int(answer[3]), float(answer[1]), self.log.loss, done, rounds.pauses(steps, at), said
+        )  # fmt: skip
 
     def close(self):
         deadline = time.monotonic() + LEAVE

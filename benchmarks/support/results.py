@@ -17,7 +17,9 @@ import json
 import os
 import pathlib
 import re
+import signal
 import statistics
+import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 RESULTS = SOURCE / "benchmarks" / "results"
@@ -25,7 +27,25 @@ QUIET_LOAD = 1.0  # a load of more than this at the start is other work
 KEPT_RUNS = 8  # measured runs of a benchmark in the tree, and more where a figure would go with a run
 
 
+def unwind_at_signals():
+    """SIGTERM and SIGHUP end this process through every `with` and `finally` on the way: folders, namespaces and processes go."""
+    owner = os.getpid()
+
+    def end(number, _):
+        for each in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, signal.SIG_DFL)
+        if os.getpid() != owner:  # a fork, which owns nothing
+            os.kill(os.getpid(), number)
+        sys.exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, end)
+
+
 def add_argument(parser):
+    """--record. A program with it also cleans up where a signal asks it to end."""
+    unwind_at_signals()
     parser.add_argument("--record", action="store_true", help="put the figures into benchmarks/results, for README's table and the charts")
 
 

@@ -4,6 +4,7 @@
 
 import json
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -84,6 +85,32 @@ class Results(unittest.TestCase):
                 for figure in run["figures"]:
                     self.assertEqual({"figure", "unit", "muster", "peers"} - set(figure), set(), name)
                     self.assertLess(len(figure["figure"]), 100)
+
+
+class Ended(unittest.TestCase):
+    PROGRAM = """
+import argparse, os, signal, sys, tempfile, time
+sys.path.insert(0, sys.argv[1])
+from support import results
+results.add_argument(argparse.ArgumentParser())
+with tempfile.TemporaryDirectory() as folder:
+    print(folder, flush=True)
+    if os.fork() == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+    os.wait()
+    print(os.path.exists(folder), flush=True)
+    while True:
+        time.sleep(0.01)
+"""
+
+    def test_a_benchmark_that_is_asked_to_end_takes_its_folder_along_and_its_forks_do_not(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            program = subprocess.Popen([sys.executable, "-c", self.PROGRAM, SOURCE / "benchmarks"], stdout=subprocess.PIPE, text=True)
+            folder, kept = program.stdout.readline().strip(), program.stdout.readline().strip()
+            program.send_signal(number)
+            self.assertEqual(program.wait(), 128 + number)
+            program.stdout.close()
+            self.assertEqual((kept, pathlib.Path(folder).exists()), ("True", False))
 
 
 class Options(unittest.TestCase):
