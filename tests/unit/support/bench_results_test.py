@@ -116,7 +116,7 @@ with tempfile.TemporaryDirectory() as folder:
 class Options(unittest.TestCase):
     def test_goodput_names_the_wrong_one_before_it_runs(self):
         for words, why in ((["--every=50,0"], "--every: '0' is not a number of steps"), (["--models=foo"], "--models: 'foo' is not one of demo"),
-                           (["--modes=x"], "--modes: no row's name begins with 'x'"), (["--limit=nan"], "--limit: nan is not")):
+                           (["--modes=x"], "--modes: no row's name has 'x'"), (["--limit=nan"], "--limit: nan is not")):
             run = subprocess.run([sys.executable, SOURCE / "benchmarks/goodput.py", *words], capture_output=True, text=True)
             self.assertEqual((run.returncode, why in run.stderr), (2, True), run.stderr)
 
