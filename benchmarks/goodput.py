@@ -151,12 +151,12 @@ def record(model, found, every_list, steps):
             if of != every or mode.peer or result.steps < steps:
                 continue
             lost = result.seconds - base.seconds
-            note = (
-                f"{len(result.faults)} faults in {steps} steps; {result.again} steps again; goodput {result.goodput:.3f}; "
-                f"{result.seconds / base.seconds:.3f} of the undisturbed time; loss {result.loss:.4f}, undisturbed {base.loss:.4f}"
-            )
+            more = {
+                "faults": len(result.faults), "steps": steps, "again": result.again, "goodput": result.goodput, "seconds": result.seconds,
+                "undisturbed": base.seconds, "loss": result.loss, "undisturbed_loss": base.loss,
+            }  # fmt: skip
             figure = f"{title}, a fault in {every} steps, {name.removeprefix('muster, ')}: time lost"
-            RUN.add(figure, "s", lost, theirs, note=note)
+            RUN.add(figure, "s", lost, theirs, more=more)
             share = base.seconds / result.seconds
             print(f"  {name}, one in {every}: {share:.3f} of the undisturbed speed; bar {BAR_GOODPUT} at 200: {reached(share >= BAR_GOODPUT)}")
             if theirs.get("torchrun") and lost > 0:

@@ -13,17 +13,17 @@ from support.results import RESULTS, SOURCE, read_all  # noqa: E402
 
 README = SOURCE / "README.md"
 BEGIN, END = "<!-- measured: ./dev bench --report writes these lines -->\n", "<!-- end of measured -->\n"
+FAULTS = """
+Training under faults, on four nodes and a spare in network namespaces of one machine. Each fault kills a worker, an agent, a node or the
+serving node. `speed` is the undisturbed run's time divided by the time with faults. A silent node costs 2.5 s until it counts as lost.
 
-# README's columns: the peers of each
-COLUMNS = {
-    "PyTorch": ("torchrun", "torch's server", "torch's store", "PyTorch eager", "torch.distributed.checkpoint",
-                "torch.distributed.checkpoint async_save", "FSDP2 with gloo", "fully_shard with gloo"),
-    "torch.compile": ("torch.compile",),
-    "JAX": ("JAX",),
-    "gloo": ("gloo",),
-    "MPI": ("MPICH hydra", "best MPI"),
-    "HF tokenizers": ("tokenizers 0.23.3",),
-    "cat": ("cat into one file",),
+"""
+
+# How README writes a peer's name where the result's is long
+SHORT = {
+    "PyTorch eager": "eager", "torch.compile": "compiled", "cat into one file": "cat", "MPICH hydra": "hydra", "FSDP2 with gloo": "FSDP2",
+    "torch.distributed.checkpoint async_save": "DCP async_save", "torch.distributed.checkpoint": "DCP",
+    "fully_shard with gloo": "fully_shard", "tokenizers 0.23.3": "tokenizers", "sentencepiece 0.2.3": "sentencepiece",
 }  # fmt: skip
 
 # README's rows: benchmark, figure, and a part of the processor's name where the figure is shown for one kind
@@ -37,8 +37,6 @@ ROWS = (
     ("recovery", "a worker is killed, all run again, 2 nodes, elastic", ""),
     ("recovery", "a worker is killed, all run again, 16 nodes, elastic", ""),
     ("recovery", "--warm-keep, scripts that import torch: a killed worker is back", ""),
-    ("goodput", "demo GPT, a fault in 50 steps, checkpoints every 20 steps: time lost", ""),
-    ("goodput", "demo GPT, a fault in 200 steps, checkpoints every 20 steps: time lost", ""),
     ("tcpstore", "TCPStore server, requests a second of CPU time", ""),
     ("store", "store: get, 64 clients", ""),
     ("store", "store: barrier of 64", ""),
@@ -97,20 +95,45 @@ def kind(run):
     return next((word for word in ("H100", "EPYC", "Xeon") if word in run["processor"]), run["processor"])
 
 
+def day(run):
+    return f"{kind(run)}, {run['date'][:10]}" + ("" if quiet(run) else ", busy")
+
+
+def peers_of(figure):
+    """How many times as fast muster is, peer by peer."""
+    return ", ".join(
+        f"{SHORT.get(peer, peer)} {number(entry['ratio'])}" if entry["ratio"] is not None else f"{peer} not finished"
+        for peer, entry in figure["peers"].items()
+    )  # fmt: skip
+
+
+def rows_of(head, rows):
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, *rows]).replace("\n", "\n|" + "---|" * len(head) + "\n", 1) + "\n"
+
+
 def table(results):
-    head = ["figure", "`./dev bench`", "processor, day", *COLUMNS, "limit"]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    rows = []
     for benchmark, name, processor in ROWS:
         found = newest(results[benchmark], name, processor) if benchmark in results else None
         if not found:
             raise SystemExit(f"report.py: benchmarks/results/{benchmark}.json has no figure '{name}' {processor}")
         run, figure = found
-        row = [name, benchmark.replace("_", "-"), f"{kind(run)}, {run['date'][:10]}" + ("" if quiet(run) else ", busy")]
-        for peers in COLUMNS.values():
-            row.append(next((number(figure["peers"][peer]["ratio"]) for peer in peers if peer in figure["peers"]), ""))
-        row.append(number(figure.get("limit", {}).get("ratio")))
-        lines.append("| " + " | ".join(row) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append([name, benchmark.replace("_", "-"), day(run), peers_of(figure), number(figure.get("limit", {}).get("ratio"))])
+    return rows_of(["figure", "`./dev bench`", "processor, day", "times as fast as", "limit"], rows)
+
+
+def faults_table(result):
+    """Training under faults: each figure of goodput.json, in the order of models and rates."""
+    names = dict.fromkeys(figure["figure"] for run in result["runs"] for figure in run["figures"])
+    rows = []
+    for name in sorted(names, key=lambda name: name.split(", ")[0]):
+        run, figure = newest(result, name)
+        model, rate, state = name.removesuffix(": time lost").split(", ", 2)
+        rows.append([
+            f"{model}, {rate}", state, day(run), f"{figure['undisturbed'] / figure['seconds']:.3f}", number(figure["muster"] / figure["faults"]),
+            str(figure["again"]), peers_of(figure)
+        ])  # fmt: skip
+    return rows_of(["training", "state is kept in", "processor, day", "speed", "s a fault", "steps again", "times less lost than"], rows)
 
 
 WIDTH, LEFT, BAR, GAP = 940, 440, 16, 6
@@ -170,7 +193,7 @@ def made(root=SOURCE):
     _, marker, after = rest.partition(END)
     if not marker:
         raise SystemExit("report.py: README.md lacks the markers of its measured table")
-    files = {README: before + BEGIN + table(results) + END + after}
+    files = {README: before + BEGIN + table(results) + FAULTS + faults_table(results["goodput"]) + END + after}
     for name, result in results.items():
         if any(figure["peers"] or "limit" in figure for run in result["runs"] for figure in run["figures"]):
             files[RESULTS / f"{name}.svg"] = chart(result)

@@ -73,15 +73,17 @@ class Run:
         }  # fmt: skip
         self.figures = []
 
-    def add(self, figure, unit, muster, peers=None, limit=None, more_is_better=False, ratios=None, note=None):
+    def add(self, figure, unit, muster, peers=None, limit=None, more_is_better=False, ratios=None, note=None, more=None):
         """Values are medians, or lists of samples, or None where only a ratio is known. `limit` is (name, value). With more_is_better they
-        are rates and not times. `ratios` has ratios that are not median by median: {peer or limit: ratio}."""
+        are rates and not times. `ratios` has ratios that are not median by median: {peer or limit: ratio}. `more` has further fields of
+        the figure."""
         ratios = ratios or {}
         entry = {"figure": figure, "unit": unit, "muster": self.median(muster)}
         if isinstance(muster, (list, tuple)):
             entry.update(least=self.median(min(muster)), most=self.median(max(muster)))
         if note:
             entry["note"] = note
+        entry.update({name: self.median(value) for name, value in (more or {}).items()})
         by = (lambda ours, theirs: ratio(ours, theirs)) if more_is_better else (lambda ours, theirs: ratio(theirs, ours))
 
         def against(name, value, backwards):
