@@ -114,6 +114,7 @@ static void fill_slot(struct roster_work *w, struct roster_member *member)
     (void)snprintf(member->role, sizeof member->role, "%s", join->role);
     (void)snprintf(member->program, sizeof member->program, "%s", join->program ? join->program : "");
     member->command = join->command;
+    member->contents = join->contents;
     member->endpoints = join->endpoints;
     (void)snprintf(member->store_addr, sizeof member->store_addr, "%s", join->store_addr);
     roster_slots_remember(roster, member);

@@ -210,6 +210,7 @@ struct roster_join {
     const char *role;
     uint64_t command;    /* a hash of its workers' command; 0: not given */
     const char *program; /* its name, for display; NULL: "" */
+    uint64_t contents;   /* a hash of the program's file; 0: not given */
     uint64_t endpoints;  /* a hash of its list of endpoints; 0: it has none */
     const char *store_addr;
     uint16_t store_port;
@@ -299,8 +300,8 @@ void roster_fill_record(const struct roster *roster, struct world_record *record
  * are carried out: it is that world's. */
 void roster_move_store(struct roster *roster, uint16_t port);
 
-/* For a member that runs another command than the hosting agent, in a job without an id of its own: the
- * warning's text. Whether there is one. */
+/* For a member that runs another command than the hosting agent, in a job without an id of its own, or the
+ * same command with another program file: the warning's text. Whether there is one. */
 bool roster_describe_other_program(const struct roster *roster, int member, char *out, size_t size);
 
 /* The same for a member that has another list of endpoints. */

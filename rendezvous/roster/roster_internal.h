@@ -45,7 +45,7 @@ struct roster_member {
     char vote_addr[RECORD_ADDRESS];
     char name[MEMBERSHIP_NAME_LIMIT]; /* name of the last agent in this slot; "" if there was none */
     char role[ROSTER_ROLE_LIMIT];
-    uint64_t command, endpoints;
+    uint64_t command, contents, endpoints;
     char program[MEMBERSHIP_PROGRAM_LIMIT];
     char store_addr[MEMBERSHIP_NAME_LIMIT];
     int next_incarnation, next_name; /* roster_slots.c */

@@ -124,6 +124,15 @@ bool roster_describe_other_program(const struct roster *roster, int slot, char *
     if (roster->local_slot < 0 || slot < 0 || slot == roster->local_slot)
         return false;
     const struct roster_member *ours = &roster->members[roster->local_slot], *member = &roster->members[slot];
+    const bool same = ours->command && ours->command == member->command;
+    if (same && ours->contents && member->contents && ours->contents != member->contents) {
+        (void)snprintf(
+            out, size,
+            "%s of agent \"%.128s\" has other contents than this node's file of that path: its ranks "
+            "may compute other values, or wait for others for ever; give all nodes the same file",
+            ours->program, member->name);
+        return true;
+    }
     if (!runs_another_command(roster, ours->command, member->command))
         return false;
     (void)snprintf(out, size,

@@ -36,6 +36,7 @@ struct membership_options {
     const char *role;
     const char *program;  /* its workers' command: the name, for display; NULL: not given */
     uint64_t command;     /* and a hash of it with its arguments; 0: not given */
+    uint64_t contents;    /* a hash of the program's file; 0: not given */
     uint64_t endpoints;   /* a hash of the list of endpoints; 0: there is none */
     int64_t max_restarts; /* for the whole job */
     /* read by the member that hosts the roster */

@@ -27,6 +27,7 @@ struct roster_join membership_join(const struct membership *m, bool local)
         .role = m->options.role,
         .program = m->options.program,
         .command = m->options.command,
+        .contents = m->options.contents,
         .endpoints = m->options.endpoints,
         .store_addr = m->options.store_addr,
         .store_port = m->options.store_port,

@@ -226,6 +226,7 @@ static void pack_join(struct parts *parts, const struct wire_message *message)
     out->local_world_size = join->local_world_size;
     out->role = (char *)join->role;
     out->command = join->command;
+    out->contents = join->contents;
     out->endpoints = join->endpoints;
     if (join->program)
         out->program = (char *)join->program;

@@ -91,7 +91,8 @@ static int take_state(struct run *run, struct muster_error *err)
     return recovered || take_parameters(run, err) == 0 ? recovered : -1;
 }
 
-static void stay(struct run *run)
+/* Whether this rank stays when others are lost. */
+static bool stay(struct run *run)
 {
     struct muster_error err = {0};
     const int stays = muster_trainer_stay_anywhere(run->trainer, run->world, &err);
@@ -100,6 +101,21 @@ static void stay(struct run *run)
                     "rank %d cannot stay when others are lost, and is started anew then: %s", run->rank,
                     err.text);
     run->reopens = stays == 3;
+    return stays > 0;
+}
+
+/* Replicas that a loss during a step leaves without a whole state: groups are stepped one by one. */
+static void tell_steps_by_group(const struct run *run)
+{
+    const struct train_config *c = &run->config;
+    const bool replicas = c->strategy == STRATEGY_NO_SHARD || c->strategy == STRATEGY_HYBRID_SHARD;
+    if (replicas && c->clip_norm == 0 && !train_config_checks(c) && !c->memory_copies && run->world_size > 1)
+        fprintf(
+            stderr,
+            "muster-train: warning: with training.clip_norm 0 and on_nonfinite \"stop\" each parameter group "
+            "is stepped as soon as it can: a loss of ranks during a step leaves no whole state in memory, "
+            "and training goes back to a checkpoint; a clip norm, even a large one, or "
+            "training.memory_copies avoids it\n");
 }
 
 static int begin_steps(struct run *run, struct muster_error *err)
@@ -107,7 +123,8 @@ static int begin_steps(struct run *run, struct muster_error *err)
     const int recovered = stages_set(run, err) < 0 ? -1 : take_state(run, err);
     if (recovered < 0 || begin_progress(run, !recovered, err) < 0 || stop_listen(run, err) < 0)
         return -1;
-    stay(run);
+    if (stay(run) && !recovered && !run->rank)
+        tell_steps_by_group(run);
     return observers_open(run, err);
 }
 
@@ -166,7 +183,7 @@ static int go_on_elsewhere(struct run *run, struct muster_error *err)
         muster_world_agree(run->world, open_inputs(run, err), err) < 0 || run_open_trainer(run, err) < 0)
         return -1;
     muster_trainer_take(run->trainer, &run->kept);
-    stay(run);
+    (void)stay(run);
     return begin_steps(run, err);
 }
 

@@ -2,14 +2,20 @@
  * membership_internal.h. */
 #include "launcher/agent/membership/membership_internal.h"
 
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "launcher/agent/agent_job_state.h"
 #include "launcher/agent/agent_server.h"
+#include "launcher/process/find_program.h"
 #include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/base/mem.h"
 #include "proto/base/text.h"
 #include "proto/exit_code.h"
 #include "rendezvous/net/tcp_listen.h"
@@ -118,6 +124,32 @@ static uint64_t hash_command(const struct run_config *config)
     return hash ? hash : 1; /* 0 means not given */
 }
 
+/* Tells one build from another by size, head and tail: an executable has its build id in the head. 0: a job
+ * of one node, a module, or no file that can be read here. */
+static uint64_t hash_contents(const struct run_config *config)
+{
+    enum { PART = 64 << 10 };
+    const bool searched = config->kind == PROGRAM_EXECUTABLE && !strchr(config->program, '/');
+    struct stat about;
+    struct muster_error err = {0};
+    if (config->max_nodes == 1 || config->kind == PROGRAM_MODULE)
+        return 0;
+    scope_free char *part = mem_calloc(1, PART);
+    scope_free char *path =
+        searched ? find_program(config->program, getenv("PATH"), &err) : mem_strdup(config->program);
+    scope_close int fd = part && path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    if (fd < 0 || fstat(fd, &about) < 0 || !S_ISREG(about.st_mode))
+        return 0;
+    uint64_t hash = text_hash(TEXT_HASH_START, &about.st_size, sizeof about.st_size);
+    for (int tail = 0; tail < 2; tail++) {
+        const ssize_t got = pread(fd, part, PART, tail && about.st_size > PART ? about.st_size - PART : 0);
+        if (got < 0)
+            return 0;
+        hash = text_hash(hash, part, (size_t)got);
+    }
+    return hash ? hash : 1;
+}
+
 /* 0: there is no list, or it was not given. */
 static uint64_t hash_endpoints(const struct run_config *config)
 {
@@ -167,6 +199,7 @@ static int open_membership(struct agent *agent, enum membership_mode mode, const
         .role = config->role,
         .program = program,
         .command = hash_command(config),
+        .contents = hash_contents(config),
         .endpoints = hash_endpoints(config),
         .max_restarts = config->max_restarts,
         .restart_count = agent_job_state_restarts(agent),

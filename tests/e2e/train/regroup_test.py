@@ -298,6 +298,14 @@ class Regroup(unittest.TestCase):
         self.assertIn("state is gone from memory: training begins anew; replicas", job.said())
 
     @unittest.skipUnless(KILLS, "the long one")
+    def test_groups_that_are_stepped_one_by_one_are_told(self):
+        stepped = {"clip_norm": 0, "on_nonfinite": "stop"}
+        for row, (more, told) in enumerate((({"on_nonfinite": "stop"}, 0), (stepped, 1), ({"clip_norm": 0}, 0), (stepped | {"memory_copies": 5}, 0))):
+            job = Job(self, f"row {row}", REPLICAS | {"steps": 3} | more)
+            job.finish()
+            self.assertEqual(job.said().count("a loss of ranks during a step leaves no whole state in memory"), told, job.said())
+
+    @unittest.skipUnless(KILLS, "the long one")
     def test_a_training_in_stages(self):
         """The rank that is new begins in the others' stage, of which there is no checkpoint yet."""
         stages = [{"steps": 60}, {"name": "long", "steps": 400, "learning_rate": 0.001}, {"steps": 40}]

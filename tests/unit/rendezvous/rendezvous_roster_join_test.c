@@ -394,6 +394,35 @@ static void a_claim_meets_the_holder_of_its_rank(void **state)
     }
 }
 
+/* A spare with another build: one path, two files. An agent that gives no hash is not compared. */
+static void another_file_of_the_same_path_is_pointed_out(void **state)
+{
+    (void)state;
+    struct instant now = {0};
+    char text[MUSTER_ERROR_TEXT];
+    const uint64_t contents[] = {7, 7, 8, 0};
+    struct roster_options options = options_of(4);
+    struct roster *roster = roster_create(&options, now, NULL);
+    struct roster_actions actions;
+    assert_int_equal(roster_actions_init(&actions, 4, NULL), 0);
+    for (int i = 0; i < 4; i++) {
+        struct roster_join who = join_of(i);
+        who.min_nodes = who.max_nodes = 4;
+        who.local = i == 0;
+        who.command = 1;
+        who.contents = contents[i];
+        who.program = "train";
+        struct roster_event event = {.kind = ROSTER_JOIN, .session = 1 + (uint64_t)i, .join = &who};
+        assert_int_equal(roster_step(roster, &event, now, &actions, NULL), 0);
+    }
+    assert_false(roster_describe_other_program(roster, 1, text, sizeof text));
+    assert_true(roster_describe_other_program(roster, 2, text, sizeof text));
+    assert_non_null(strstr(text, "train of agent \"c\" has other contents than this node's"));
+    assert_false(roster_describe_other_program(roster, 3, text, sizeof text));
+    roster_actions_free(&actions);
+    roster_destroy(roster);
+}
+
 /* Under another name it may be of the job, and is pointed out. */
 static void nodes_may_run_different_commands(void **state)
 {
@@ -565,6 +594,7 @@ int main(void)
         cmocka_unit_test(a_join_costs_the_same_in_a_large_world),
         cmocka_unit_test(another_command_is_another_job),
         cmocka_unit_test(a_claim_meets_the_holder_of_its_rank),
+        cmocka_unit_test(another_file_of_the_same_path_is_pointed_out),
         cmocka_unit_test(nodes_may_run_different_commands),
         cmocka_unit_test(who_is_missing_is_told),
     };

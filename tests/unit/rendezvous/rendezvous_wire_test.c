@@ -299,11 +299,13 @@ static void a_record_comes_through(void **state)
     message.join.vote_addr = "10.0.0.3";
     message.join.vote_port = 65535;
     message.join.endpoints = UINT64_MAX - 1;
+    message.join.contents = UINT64_MAX - 2;
     const struct wire_message *out = round_trip(&message);
     assert_same_record(out->record, &record);
     assert_string_equal(out->join.vote_addr, "10.0.0.3");
     assert_int_equal(out->join.vote_port, 65535);
     assert_true(out->join.endpoints == UINT64_MAX - 1);
+    assert_true(out->join.contents == UINT64_MAX - 2);
     message = (struct wire_message){.kind = WIRE_ACCEPT};
     assert_true(!round_trip(&message)->record && !round_trip(&message)->server);
     message.record = &record;
