@@ -29,7 +29,7 @@ int fake_devices()
     return count < FAKE_DEVICES ? count : FAKE_DEVICES;
 }
 
-static cudaError_t check_driver()
+cudaError_t fake_driver()
 {
     if (number_of("FAKE_CUDA_DRIVER", CUDART_VERSION) / 1000 < CUDART_VERSION / 1000)
         return cudaErrorInsufficientDriver;
@@ -65,7 +65,7 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 cudaError_t cudaGetDeviceCount(int *count)
 {
     FAKE_ENTER("cudaGetDeviceCount", cudaErrorInitializationError);
-    const cudaError_t error = check_driver();
+    const cudaError_t error = fake_driver();
     *count = error == cudaSuccess ? fake_devices() : 0;
     return error == cudaSuccess ? cudaSuccess : fake_cudart_fail(error);
 }
@@ -73,8 +73,8 @@ cudaError_t cudaGetDeviceCount(int *count)
 cudaError_t cudaSetDevice(int device)
 {
     FAKE_ENTER("cudaSetDevice", cudaErrorInvalidDevice);
-    if (check_driver() != cudaSuccess)
-        return fake_cudart_fail(check_driver());
+    if (fake_driver() != cudaSuccess)
+        return fake_cudart_fail(fake_driver());
     if (device < 0 || device >= fake_devices())
         return fake_cudart_fail(cudaErrorInvalidDevice);
     current = device;

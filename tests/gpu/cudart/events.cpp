@@ -38,13 +38,13 @@ extern "C" {
 
 cudaError_t cudaEventCreate(cudaEvent_t *event)
 {
-    FAKE_ENTER("cudaEventCreate", cudaErrorMemoryAllocation);
+    FAKE_ENTER_DEVICE("cudaEventCreate", cudaErrorMemoryAllocation);
     return create(event, true);
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
-    FAKE_ENTER("cudaEventCreateWithFlags", cudaErrorMemoryAllocation);
+    FAKE_ENTER_DEVICE("cudaEventCreateWithFlags", cudaErrorMemoryAllocation);
     return create(event, !(flags & cudaEventDisableTiming));
 }
 
@@ -61,7 +61,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    FAKE_ENTER("cudaEventRecord", cudaErrorInvalidResourceHandle);
+    FAKE_ENTER_DEVICE("cudaEventRecord", cudaErrorInvalidResourceHandle);
     fake_locked held;
     struct CUstream_st *s = fake_stream(stream);
     if (!s || !fake_event_lives(event))

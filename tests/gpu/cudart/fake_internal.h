@@ -69,12 +69,20 @@ void fake_complain(const char *format, ...) __attribute__((format(printf, 1, 2))
         if (refused_)                                                                                        \
             return fake_cudart_fail(error);                                                                  \
     } while (0)
+/* The same where the function works on a device. */
+#define FAKE_ENTER_DEVICE(function, error)                                                                   \
+    do {                                                                                                     \
+        FAKE_ENTER(function, error);                                                                         \
+        if (fake_driver() != cudaSuccess)                                                                    \
+            return fake_cudart_fail(fake_driver());                                                          \
+    } while (0)
 
 /* ---- devices (devices.cpp) ---- */
 
 int fake_device(); /* the calling thread's */
 void fake_device_use(int device);
 int fake_devices();         /* how many */
+cudaError_t fake_driver();  /* why no device can be used; cudaSuccess: one can */
 size_t fake_device_bytes(); /* each has so many */
 
 /* ---- memory (memory.cpp) ---- */

@@ -126,7 +126,8 @@ static void take_time(uint64_t us)
     if (us >= SHORTEST_SLEEP)
         nanosleep(&time, nullptr);
     else if (us)
-        for (const int64_t begun = clock_ns(CLOCK_MONOTONIC); clock_ns(CLOCK_MONOTONIC) - begun < (int64_t)us * 1000;)
+        for (const int64_t begun = clock_ns(CLOCK_MONOTONIC);
+             clock_ns(CLOCK_MONOTONIC) - begun < (int64_t)us * 1000;)
             continue;
 }
 

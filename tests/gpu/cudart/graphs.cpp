@@ -103,7 +103,7 @@ extern "C" {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
-    FAKE_ENTER("cudaStreamBeginCapture", cudaErrorIllegalState);
+    FAKE_ENTER_DEVICE("cudaStreamBeginCapture", cudaErrorIllegalState);
     fake_locked held;
     struct CUstream_st *s = stream ? fake_stream(stream) : nullptr;
     if (!s || s->device != fake_device())

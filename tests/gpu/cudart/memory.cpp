@@ -344,7 +344,7 @@ extern "C" {
 
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
-    FAKE_ENTER("cudaMalloc", cudaErrorMemoryAllocation);
+    FAKE_ENTER_DEVICE("cudaMalloc", cudaErrorMemoryAllocation);
     return allocate(p, bytes, FAKE_MEMORY_DEVICE);
 }
 
@@ -356,13 +356,13 @@ cudaError_t cudaFree(void *p)
 
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 {
-    FAKE_ENTER("cudaHostAlloc", cudaErrorMemoryAllocation);
+    FAKE_ENTER_DEVICE("cudaHostAlloc", cudaErrorMemoryAllocation);
     return allocate(p, bytes, FAKE_MEMORY_PINNED);
 }
 
 cudaError_t cudaMallocHost(void **p, size_t bytes)
 {
-    FAKE_ENTER("cudaMallocHost", cudaErrorMemoryAllocation);
+    FAKE_ENTER_DEVICE("cudaMallocHost", cudaErrorMemoryAllocation);
     return allocate(p, bytes, FAKE_MEMORY_PINNED);
 }
 
@@ -374,7 +374,7 @@ cudaError_t cudaFreeHost(void *p)
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all)
 {
-    FAKE_ENTER("cudaMemGetInfo", cudaErrorInvalidValue);
+    FAKE_ENTER_DEVICE("cudaMemGetInfo", cudaErrorInvalidValue);
     fake_locked held;
     *all = fake_device_bytes();
     *free_bytes = *all - used_of[fake_device()];
@@ -400,13 +400,13 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    FAKE_ENTER("cudaMemcpyAsync", cudaErrorInvalidValue);
+    FAKE_ENTER_DEVICE("cudaMemcpyAsync", cudaErrorInvalidValue);
     return copy("cudaMemcpyAsync", to, from, bytes, kind, stream, false);
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
-    FAKE_ENTER("cudaMemcpy", cudaErrorInvalidValue);
+    FAKE_ENTER_DEVICE("cudaMemcpy", cudaErrorInvalidValue);
     const cudaError_t error = copy("cudaMemcpy", to, from, bytes, kind, nullptr, true);
     fake_locked held;
     fake_drain(held, fake_stream(nullptr));
@@ -415,13 +415,13 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpy
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream)
 {
-    FAKE_ENTER("cudaMemsetAsync", cudaErrorInvalidValue);
+    FAKE_ENTER_DEVICE("cudaMemsetAsync", cudaErrorInvalidValue);
     return fill("cudaMemsetAsync", p, value, bytes, stream);
 }
 
 cudaError_t cudaMemset(void *p, int value, size_t bytes)
 {
-    FAKE_ENTER("cudaMemset", cudaErrorInvalidValue);
+    FAKE_ENTER_DEVICE("cudaMemset", cudaErrorInvalidValue);
     const cudaError_t error = fill("cudaMemset", p, value, bytes, nullptr);
     fake_locked held;
     fake_drain(held, fake_stream(nullptr));

@@ -115,7 +115,8 @@ static void run_work(std::unique_lock<std::mutex> &lock, struct CUstream_st *str
     const char *code = fake_setting("FAKE_CUDA_ASYNC_ERROR");
     if (means_run("FAKE_CUDA_ASYNC", work.what, &faults))
         fake_set_sticky(stream->device, *code ? (cudaError_t)atoi(code) : cudaErrorIllegalAddress);
-    const bool broken = fake_sticky() != cudaSuccess, hangs_now = means_run("FAKE_CUDA_HANG", work.what, &hangs);
+    const bool broken = fake_sticky() != cudaSuccess,
+               hangs_now = means_run("FAKE_CUDA_HANG", work.what, &hangs);
     const uint64_t cost = fake_cost_us(work.what);
     const int64_t begun = fake_now_ns();
     lock.unlock();
@@ -225,6 +226,8 @@ extern "C" cudaError_t fake_cudart_enqueue(cudaStream_t stream, const char *what
     cudaError_t error = fake_sticky();
     if (error == cudaSuccess && refused)
         error = fake_cudart_fail(cudaErrorLaunchFailure);
+    if (error == cudaSuccess && fake_driver() != cudaSuccess)
+        error = fake_cudart_fail(fake_driver());
     fake_locked held;
     struct CUstream_st *s = error == cudaSuccess ? fake_stream(stream) : nullptr;
     if (error == cudaSuccess && (!s || s->device != fake_device())) {
@@ -291,19 +294,19 @@ extern "C" {
 
 cudaError_t cudaStreamCreate(cudaStream_t *stream)
 {
-    FAKE_ENTER("cudaStreamCreate", cudaErrorMemoryAllocation);
+    FAKE_ENTER_DEVICE("cudaStreamCreate", cudaErrorMemoryAllocation);
     return create(stream, cudaStreamDefault, 0);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
-    FAKE_ENTER("cudaStreamCreateWithFlags", cudaErrorMemoryAllocation);
+    FAKE_ENTER_DEVICE("cudaStreamCreateWithFlags", cudaErrorMemoryAllocation);
     return create(stream, flags, 0);
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
 {
-    FAKE_ENTER("cudaStreamCreateWithPriority", cudaErrorMemoryAllocation);
+    FAKE_ENTER_DEVICE("cudaStreamCreateWithPriority", cudaErrorMemoryAllocation);
     return create(stream, flags, priority);
 }
 
@@ -370,7 +373,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-    FAKE_ENTER("cudaStreamSynchronize", cudaErrorUnknown);
+    FAKE_ENTER_DEVICE("cudaStreamSynchronize", cudaErrorUnknown);
     fake_locked held;
     struct CUstream_st *s = fake_stream(stream);
     if (!s)
@@ -383,7 +386,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
-    FAKE_ENTER("cudaDeviceSynchronize", cudaErrorUnknown);
+    FAKE_ENTER_DEVICE("cudaDeviceSynchronize", cudaErrorUnknown);
     fake_locked held;
     fake_drain_device(held, fake_device());
     return fake_sticky();
@@ -391,7 +394,7 @@ cudaError_t cudaDeviceSynchronize(void)
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
 {
-    FAKE_ENTER("cudaLaunchHostFunc", cudaErrorInvalidValue);
+    FAKE_ENTER_DEVICE("cudaLaunchHostFunc", cudaErrorInvalidValue);
     fake_locked held;
     struct CUstream_st *s = fake_stream(stream);
     if (!s)

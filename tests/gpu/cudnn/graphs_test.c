@@ -4,9 +4,11 @@
 
 #include <string.h>
 
+#include "kernels/cuda/operations.h"
 #include "proto/base/mem.h"
 #include "runtime/cuda/cudnn/attention.h"
 #include "runtime/cuda/cudnn/graph.h"
+#include "runtime/cuda/kernels_attention.h"
 
 /* ---- graph.h ---- */
 
@@ -19,8 +21,8 @@ struct cudnn_graph {
     struct attention a;
     bool backward;
 };
-static int made, alive;             /* graphs */
-static size_t backward_work = WORK; /* that a graph asks for */
+static int made, alive;                           /* graphs */
+static size_t forward_work, backward_work = WORK; /* that a graph asks for */
 static const struct cudnn_graph *ran;
 static void *given[CUDNN_BACKWARD_TENSORS];
 
@@ -56,7 +58,7 @@ void cudnn_graph_free(struct cudnn_graph *graph)
 }
 size_t cudnn_graph_work(const struct cudnn_graph *graph)
 {
-    return graph->backward ? backward_work : 0;
+    return graph->backward ? backward_work : forward_work;
 }
 int cudnn_graph_run(struct cudnn_graph *graph, void *const *tensors, void *work, void *stream,
                     struct muster_error *err)
@@ -212,12 +214,34 @@ static void a_backward_of_too_much_memory_is_left(void **state)
     assert_int_equal(report.forward_alone, 1);
 }
 
+/* A call may go to either: a library that needs less leaves room for muster's kernels, and the other way. */
+static void work_memory_is_for_both(void **state)
+{
+    (void)state;
+    for (int backward = 0; backward < 2; backward++) {
+        size_t *library = backward ? &backward_work : &forward_work;
+        struct attention a = usual;
+        const size_t ours = cuda_attention_work(&a, backward), before = *library;
+        *library = ours + 256;
+        assert_int_equal(chosen_attention_work(&a, backward), ours + 256);
+        *library = ours ? ours - 1 : 0;
+        a.causal = 0; /* graphs are kept: another shape has another graph */
+        assert_int_equal(chosen_attention_work(&a, backward), ours);
+        a.head_size = 36; /* not cuDNN's */
+        assert_int_equal(chosen_attention_work(&a, backward), cuda_attention_work(&a, backward));
+        a.by = NULL;
+        assert_int_equal(chosen_attention_work(&a, backward), cuda_attention_work(&a, backward));
+        *library = before;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(each_shape_has_a_graph_of_its_own, open_cudnn, close_cudnn),
         cmocka_unit_test_setup_teardown(a_call_that_it_cannot_take_is_left, open_cudnn, close_cudnn),
         cmocka_unit_test_setup_teardown(a_backward_of_too_much_memory_is_left, open_cudnn, close_cudnn),
+        cmocka_unit_test_setup_teardown(work_memory_is_for_both, open_cudnn, close_cudnn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,11 @@
 /* kernels_cuda_status_test.c - what CUDA's operations refuse before they launch, how CUDA's status codes
- * become our errors, and that without a GPU every operation says so. Needs nvcc to be built, no GPU to run.
- */
+ * become our errors, and that without a GPU every operation says so. Needs nvcc or the emulator to be built,
+ * no GPU to run. */
 #include "tests/support/cmocka_all.h"
 
 #include <cuda_runtime_api.h>
 
+#include "kernels/cuda/bias.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/operations.h"
 
@@ -95,11 +96,12 @@ static void wrong_sizes_are_refused(void **state)
     check_invalid("loss_sum: n", cuda_loss_sum(NULL, NULL, NULL, NULL, -1, NULL, e), e);
     check_invalid("squared_error: n", cuda_squared_error(NULL, NULL, NULL, NULL, -1, 0, NULL, NULL, e), e);
     check_invalid("cross_entropy: N", cuda_cross_entropy(NULL, NULL, NULL, -1, 3, 3, 0, NULL, NULL, e), e);
-    check_invalid("cross_entropy: V", cuda_cross_entropy(NULL, NULL, NULL, 1, -3, 0, 0, NULL, NULL, e), e);
+    check_invalid("cross_entropy: width is -3",
+                  cuda_cross_entropy(NULL, NULL, NULL, 1, -3, 0, 0, NULL, NULL, e), e);
     check_invalid("embedding_forward: T", cuda_embedding_forward(NULL, NULL, NULL, NULL, 1, -1, 1, NULL, e),
                   e);
     check_invalid("rows_add: N", cuda_rows_add(NULL, 0, 1, 0, NULL, NULL, -1, 1, 1, NULL, e), e);
-    check_invalid("embedding_backward: V",
+    check_invalid("embedding_backward: vocabulary is -1",
                   cuda_embedding_backward(NULL, NULL, NULL, NULL, 1, 1, 1, -1, 1, 0, NULL, e), e);
     check_invalid("layernorm_forward: C",
                   cuda_layernorm_forward(NULL, NULL, NULL, NULL, NULL, NULL, 1, -1, 1e-5, NULL, e), e);
@@ -116,6 +118,105 @@ static void wrong_sizes_are_refused(void **state)
     check_invalid("dtype_to is 6", cuda_cast(NULL, DTYPE_COUNT, NULL, DTYPE_F32, 1, NULL, e), e);
     check_invalid("dtype_to is 6", cuda_cast(NULL, DTYPE_COUNT, NULL, DTYPE_COUNT, 1, NULL, e), e);
     check_invalid("dtype_from is 6", cuda_cast(NULL, DTYPE_F32, NULL, DTYPE_COUNT, 1, NULL, e), e);
+}
+
+static void attention_of_wrong_sizes_is_refused(void **state)
+{
+    const struct attention fine = {.B = 1,
+                                   .T = 2,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .head_size = 8,
+                                   .causal = 1,
+                                   .q_row = 64,
+                                   .k_row = 64,
+                                   .v_row = 64};
+    static const int beta[3] = {0};
+    struct attention wrong[6];
+    struct muster_error err = {0};
+    (void)state;
+    for (int i = 0; i < 6; i++)
+        wrong[i] = fine;
+    wrong[0].B = -1, wrong[1].T = -1, wrong[2].heads = -4, wrong[3].head_size = 0, wrong[4].kv_heads = 0,
+    wrong[5].kv_heads = 3;
+    for (int i = 0; i < 6; i++) {
+        check_invalid("attention_forward: ",
+                      cuda_attention_forward(NULL, NULL, NULL, NULL, NULL, &wrong[i], NULL, NULL, &err),
+                      &err);
+        check_invalid("attention_backward: ",
+                      cuda_attention_backward_bf16(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                                   &wrong[i], beta, NULL, NULL, &err),
+                      &err);
+    }
+}
+
+static int past_of(const struct attention *a, int at, int room, struct muster_error *err)
+{
+    return cuda_attention_past(NULL, NULL, NULL, NULL, NULL, NULL, a, at, room, NULL, NULL, err);
+}
+
+static void kept_attention_of_wrong_sizes_is_refused(void **state)
+{
+    const struct attention fine = {.B = 1,
+                                   .T = 3,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .head_size = 8,
+                                   .causal = 1,
+                                   .q_row = 64,
+                                   .k_row = 64,
+                                   .v_row = 64};
+    static const int32_t numbers[] = {1};
+    struct attention wrong[7];
+    struct muster_error err = {0};
+    (void)state;
+    check_invalid("3 positions from 10 on, room 12", past_of(&fine, 10, 12, &err), &err);
+    check_invalid("3 positions from 1 on, room 2", past_of(&fine, 1, 2, &err), &err);
+    check_invalid("3 positions from -1 on", past_of(&fine, -1, 12, &err), &err);
+    for (int i = 0; i < 7; i++)
+        wrong[i] = fine;
+    wrong[0].B = 2, wrong[1].causal = 0, wrong[2].lengths = numbers, wrong[3].positions = numbers,
+    wrong[4].T = 0, wrong[5].kv_heads = 0, wrong[6].kv_heads = 3;
+    for (int i = 0; i < 7; i++)
+        check_invalid("it is for one sequence, causal, within its room", past_of(&wrong[i], 0, 12, &err),
+                      &err);
+}
+
+static void wrong_types_units_and_rows_are_refused(void **state)
+{
+    static const char units[16] __attribute__((aligned(16)));
+    struct muster_error err = {0};
+    struct muster_error *e = &err;
+    (void)state;
+    check_invalid("stored_open: n is -1", cuda_stored_open(NULL, DTYPE_F32, units, STORED_NF4, -1, NULL, e),
+                  e);
+    check_invalid("stored_open: kind is",
+                  cuda_stored_open(NULL, DTYPE_F32, units, STORED_PLAIN, STORED_NF4_UNIT, NULL, e), e);
+    check_invalid("they must be whole units",
+                  cuda_stored_open(NULL, DTYPE_F32, units, STORED_NF4, STORED_NF4_UNIT + 16, NULL, e), e);
+    check_invalid("they must be whole units",
+                  cuda_stored_open(NULL, DTYPE_F32, units, STORED_INT8, STORED_INT8_UNIT + 16, NULL, e), e);
+    check_invalid("at a multiple of",
+                  cuda_stored_open(NULL, DTYPE_F32, units + 4, STORED_NF4, STORED_NF4_UNIT, NULL, e), e);
+    check_invalid("at a multiple of",
+                  cuda_stored_open(NULL, DTYPE_F32, units + 2, STORED_INT8, STORED_INT8_UNIT, NULL, e), e);
+    check_invalid("dtype_out is",
+                  cuda_stored_open(NULL, DTYPE_F64, units, STORED_NF4, STORED_NF4_UNIT, NULL, e), e);
+    check_invalid("widen: dtype_in is", cuda_widen(NULL, NULL, DTYPE_F32, 0, 1, NULL, e), e);
+    check_invalid("widen: n is -1", cuda_widen(NULL, NULL, DTYPE_BF16, 0, -1, NULL, e), e);
+    check_invalid("cross_entropy: rows of 5 elements are 4 apart",
+                  cuda_cross_entropy(NULL, NULL, NULL, 2, 5, 4, 0, NULL, NULL, e), e);
+    check_invalid("correct_sum: rows of 5 elements are 4 apart",
+                  cuda_correct_sum(NULL, NULL, NULL, 2, 5, 4, NULL, e), e);
+    check_invalid("linear_forward: rows of 5 elements are 4 apart",
+                  cuda_bias_add(NULL, NULL, DTYPE_BF16, 2, 5, 4, NULL, e), e);
+    check_invalid("values are of type f64", cuda_bias_add(NULL, NULL, DTYPE_F64, 2, 5, 5, NULL, e), e);
+    check_invalid("linear_backward_weight: rows of 5 elements are 4 apart",
+                  cuda_bias_gradient(NULL, NULL, DTYPE_F16, 2, 5, 4, 0, NULL, 5 * sizeof(float), NULL, e), e);
+    assert_int_equal(
+        cuda_bias_gradient(NULL, NULL, DTYPE_F32, 2, 5, 5, 0, NULL, 5 * sizeof(float) - 1, NULL, e), -1);
+    assert_int_equal(err.code, MUSTER_E_LIMIT);
+    assert_non_null(strstr(err.text, "the sums of 5 columns need 20 bytes of work memory; 19 are there"));
 }
 
 /* Empty calls launch nothing, so they succeed even here and touch no pointer. */
@@ -220,6 +321,9 @@ int main(void)
         cmocka_unit_test(messages_name_operation_and_way_out),
         cmocka_unit_test(what_is_told_is_off_the_thread),
         cmocka_unit_test(wrong_sizes_are_refused),
+        cmocka_unit_test(attention_of_wrong_sizes_is_refused),
+        cmocka_unit_test(kept_attention_of_wrong_sizes_is_refused),
+        cmocka_unit_test(wrong_types_units_and_rows_are_refused),
         cmocka_unit_test(empty_is_nothing),
         cmocka_unit_test(without_a_gpu_each_says_so),
     };
