@@ -80,7 +80,7 @@ class Build:
 
     def link_command(self, target):
         line = self.commands(target)[-1]
-        return [word for word in shlex.split(line) if word not in (":", "&&")]
+        return [word.replace("\\$", "$") for word in shlex.split(line) if word not in (":", "&&")]  # $ORIGIN, as a shell reads it
 
 
 def linked_target(entry):
