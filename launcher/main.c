@@ -198,7 +198,8 @@ static int read_settings(int argc, char *argv[], struct run_config *config, stru
         return -1;
     if (config->help)
         return 0;
-    if (accelerate_load(config, read_variable, NULL, err) < 0)
+    if (config_warn_of_variables(config, environ, err) < 0 ||
+        accelerate_load(config, read_variable, NULL, err) < 0)
         return -1;
     for (size_t i = 0; i < config->variable_count; i++) {
         const struct config_variable *variable = &config->variables[i];

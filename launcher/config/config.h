@@ -229,6 +229,11 @@ bool config_wants_gpus(const struct run_config *config, const struct machine *ma
 int config_resolve(struct run_config *config, const struct machine *machine,
                    const char *(*get)(void *context, const char *name), void *context,
                    struct muster_error *err);
+/* The setting's variable that a variable of the environment probably means: its name begins with PET_ or
+ * MUSTER_ and is a letter or a few away. NULL: it is known, or near none. */
+const char *config_meant_variable(const char *name);
+/* Warns of each of those ("NAME=value" entries, NULL-terminated). */
+int config_warn_of_variables(struct run_config *config, char *const *environment, struct muster_error *err);
 /* --- values of a configuration file, between config_parse and config_resolve; place is "file:line" --- */
 
 /* Whether neither a flag nor a variable (nor a rule) has set the row: a file may. */

@@ -228,23 +228,47 @@ static int take_endpoints(struct run_config *config, const char *setting, const 
     return 0;
 }
 
-int config_take_endpoint(struct run_config *config, const char *port, struct muster_error *err)
+/* The first host and port; the host is the caller's. */
+static char *read_endpoint(struct run_config *config, const char *port, int64_t *number,
+                           struct muster_error *err)
 {
     text_trim(config->rdzv_endpoint);
     const char *where = CONFIG_SETTING(config, "rdzv-endpoint"), *text = config->rdzv_endpoint;
+    if (!strchr(text, ','))
+        return split_endpoint(config, where, text, port, number, err);
+    if (take_endpoints(config, where, port, err) < 0)
+        return NULL;
+    *number = config->endpoints[0].port;
+    char *host = mem_strdup(config->endpoints[0].host);
+    if (!host)
+        error_set(err, MUSTER_E_NOMEM, "no memory");
+    return host;
+}
+
+int config_take_endpoint(struct run_config *config, const char *port, struct muster_error *err)
+{
     const char *reason = config_said_by(config, "rdzv-endpoint", "--rdzv-endpoint");
-    const bool list = strchr(text, ',');
-    scope_free char *one = NULL;
-    char number[32];
     int64_t given = 0;
-    if (list ? take_endpoints(config, where, port, err) < 0
-             : !(one = split_endpoint(config, where, text, port, &given, err)))
-        return -1;
-    (void)snprintf(number, sizeof number, "%lld",
-                   list ? (long long)config->endpoints[0].port : (long long)given);
-    return config_set(config, "master-addr", list ? config->endpoints[0].host : one, reason, err) < 0 ||
+    scope_free char *host = read_endpoint(config, port, &given, err);
+    char number[32];
+    (void)snprintf(number, sizeof number, "%lld", (long long)given);
+    return !host || config_set(config, "master-addr", host, reason, err) < 0 ||
                    config_set(config, "master-port", number, reason, err) < 0
                ? -1
+               : 0;
+}
+
+int config_check_endpoint(struct run_config *config, const char *port, struct muster_error *err)
+{
+    int64_t given = 0;
+    char why[CONFIG_HOST_TEXT];
+    scope_free char *host = read_endpoint(config, port, &given, err);
+    config->endpoint_count = 0;
+    if (!host)
+        return -1;
+    strip_brackets(host);
+    return config_host_is_impossible(host, why)
+               ? not_a_host(CONFIG_SETTING(config, "rdzv-endpoint"), host, why, err)
                : 0;
 }
 

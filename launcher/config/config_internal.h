@@ -72,6 +72,8 @@ bool config_is_loopback(const char *host);
 /* --rdzv-endpoint host:port as master_addr and master_port. port: the default; NULL: a port must be given. A
  * list's first entry gives both, and the others, whose default is the first one's port, are kept in order. */
 int config_take_endpoint(struct run_config *config, const char *port, struct muster_error *err);
+/* Only checks it: a single node has no use for it, but a malformed endpoint is a mistake there too. */
+int config_check_endpoint(struct run_config *config, const char *port, struct muster_error *err);
 /* Without a list: the names of the job's other pods, where they can be derived (node_identity.h). */
 void config_take_siblings(struct run_config *config, const struct machine *machine);
 /* master_addr, local_addr, bind_addr and metrics_addr, without brackets; a host that cannot exist is refused.

@@ -135,10 +135,11 @@ static int resolve_backend(struct run_config *config, const struct machine *mach
             where, backend);
     if (!fixed && strcmp(backend, "c10d"))
         return error_set(err, MUSTER_E_INVALID, "%s: '%s' is neither static nor c10d", where, backend);
+    if (!fixed && (config->max_nodes > 1 || waits_for_its_place(config)))
+        return take_meeting_point(config, endpoint, machine, err);
     if (!fixed)
-        return config->max_nodes > 1 || waits_for_its_place(config)
-                   ? take_meeting_point(config, endpoint, machine, err)
-                   : 0;
+        return endpoint && !config->standalone ? config_check_endpoint(config, default_endpoint_port, err)
+                                               : 0;
     if (fix_nodes(config, err) < 0)
         return -1;
     return endpoint ? config_take_endpoint(config, NULL, err) : 0;

@@ -108,9 +108,8 @@ static char folded(char c)
 
 enum { NAME_LIMIT = 64 };
 
-/* Damerau's distance with adjacent transpositions; names longer than NAME_LIMIT are compared by their first
- * part. */
-static size_t distance(const char *a, const char *b)
+/* Damerau's distance with adjacent transpositions. */
+size_t text_distance(const char *a, const char *b)
 {
     size_t n = strnlen(a, NAME_LIMIT), m = strnlen(b, NAME_LIMIT);
     size_t row[3][NAME_LIMIT + 1];
@@ -144,7 +143,7 @@ const char *text_nearest(const char *text, const char *const *names, size_t coun
     const char *best = NULL;
     size_t best_distance = strlen(text) / 2 + 1;
     for (size_t i = 0; i < count; i++) {
-        size_t d = distance(text, names[i]);
+        size_t d = text_distance(text, names[i]);
         if (d < best_distance) {
             best_distance = d;
             best = names[i];

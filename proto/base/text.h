@@ -28,6 +28,10 @@ bool text_bytes(const char *text, int64_t *out);
 /* Bytes of the UTF-8 byte order mark (U+FEFF) that a text begins with: 3, or 0. */
 size_t text_byte_order_mark(const char *text, size_t length);
 
+/* Edit distance (a transposition counts one), dash and underscore being equal, without case; of the first 64
+ * bytes. */
+size_t text_distance(const char *a, const char *b);
+
 /* Among count names the one nearest to text by edit distance (transposition counts one), dash and
  * underscore being equal; NULL if none is nearer than half the length of text. */
 const char *text_nearest(const char *text, const char *const *names, size_t count);

@@ -96,6 +96,12 @@ static void refused_at_once(void **state)
          "--master-addr: 'fe80::1%no-such0': this machine has no interface 'no-such0'"},
         {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=h --local-addr=$(POD_IP) x.py", "",
          "--local-addr: '$(POD_IP)' is not a host name or an address: $(POD_IP) was not replaced"},
+        {"--nnodes=1 --rdzv-backend=c10d --rdzv-endpoint=h:99999 x.py", "",
+         "--rdzv-endpoint: 'h:99999' is not host:port with a port of 0 to 65535"},
+        {"--nnodes=1 --rdzv-backend=c10d --rdzv-endpoint=:29400 x.py", "", "':29400' is not host:port"},
+        {"--nnodes=1 --rdzv-backend=c10d x.py", "PET_RDZV_ENDPOINT=a/b:1",
+         "PET_RDZV_ENDPOINT: 'a/b' is not a host name or an address: it is a URL"},
+        {"--nnodes=1 --rdzv-backend=c10d --rdzv-endpoint=h:1,h:1 x.py", "", "'h:1' is entry 1 already"},
         {"--metrics-addr=eth0 x.py", "", "--metrics-addr: 'eth0' is not a numeric address"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -104,6 +110,45 @@ static void refused_at_once(void **state)
             fail_msg("%s: %s", rows[i].line, p->err.text);
         config_free(&p->config);
     }
+}
+
+static void misspelt_variables_are_named(void **state)
+{
+    static const char *const rows[][2] = {
+        {"PET_NNODE", "PET_NNODES"},
+        {"PET_NPROC_PER_NODES", "PET_NPROC_PER_NODE"},
+        {"PET_NPROCPERNODE", "PET_NPROC_PER_NODE"},
+        {"PET_MASTER_ADDRESS", "PET_MASTER_ADDR"},
+        {"PET_MAX_RESTART", "PET_MAX_RESTARTS"},
+        {"PET_RDZV_ENDPIONT", "PET_RDZV_ENDPOINT"},
+        {"MUSTER_JOIN_TIME_OUT", "MUSTER_JOIN_TIMEOUT"},
+        {"MUSTER_SECRETFILE", "MUSTER_SECRET_FILE"},
+        {"PET_NNODES", NULL},
+        {"PET_COLOUR", NULL}, /* a user's own */
+        {"PET_", NULL},
+        {"MUSTER_", NULL},
+        {"MUSTER_ROUND", NULL},
+        {"MUSTER_SSH", NULL},
+        {"MUSTER_CUDA_MODULE", NULL},
+        {"MUSTER_CHECKPOINT_DIR", NULL},
+        {"MUSTER_HALL", NULL},
+        {"PETS_NNODE", NULL},
+        {"NNODE", NULL},
+    };
+    char *environment[] = {(char *)"PATH=/bin", (char *)"PET_NODE_RANKS=3", (char *)"PET_NODE_RANK", NULL};
+    struct run_config config = {0};
+    struct muster_error err = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *meant = config_meant_variable(rows[i][0]);
+        if (rows[i][1] ? !meant || strcmp(meant, rows[i][1]) != 0 : meant != NULL)
+            fail_msg("%s: %s", rows[i][0], meant ? meant : "none");
+    }
+    assert_int_equal(config_warn_of_variables(&config, environment, &err), 0);
+    assert_string_equal(
+        config.warnings,
+        "PET_NODE_RANKS is not a setting's variable and has no effect: is PET_NODE_RANK meant?");
+    config_free(&config);
 }
 
 #define MEET "--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint="
@@ -210,9 +255,9 @@ static void c10d_does_not_read_timeout(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hosts_that_cannot_exist),     cmocka_unit_test(refused_at_once),
-        cmocka_unit_test(waits_in_vain_are_warned_of), cmocka_unit_test(blanks_around_values_are_nobodys),
-        cmocka_unit_test(c10d_does_not_read_timeout),
+        cmocka_unit_test(hosts_that_cannot_exist),          cmocka_unit_test(refused_at_once),
+        cmocka_unit_test(misspelt_variables_are_named),     cmocka_unit_test(waits_in_vain_are_warned_of),
+        cmocka_unit_test(blanks_around_values_are_nobodys), cmocka_unit_test(c10d_does_not_read_timeout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
