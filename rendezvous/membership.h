@@ -37,8 +37,9 @@ int membership_fd(const struct membership *m);
 /* When membership_next must be called even if the descriptor is silent. */
 struct instant membership_deadline(const struct membership *m);
 /* 1: event is filled; 0: nothing now; -1: the membership is lost (MUSTER_E_TIMEOUT while joining,
- * MUSTER_E_PEER if the server is lost: exit with EXIT_CODE_NODE; MUSTER_E_REFUSED if this node is
- * incompatible with the server: exit with EXIT_CODE_FAILURE), err holds the reason: stop the workers. */
+ * MUSTER_E_PEER if the serving node is lost, err names the reason why none follows: exit with EXIT_CODE_NODE;
+ * MUSTER_E_REFUSED if this node is incompatible with the server: exit with EXIT_CODE_FAILURE), err holds the
+ * reason: stop the workers. */
 int membership_next(struct membership *m, struct membership_event *event, struct muster_error *err);
 /* Reports about world id; an id that is not the current one is ignored (it is stale by definition). failure
  * is read for FAILED only. */

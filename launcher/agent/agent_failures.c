@@ -327,16 +327,6 @@ static void note_aborted(struct agent *agent, const struct agent_event *event)
     take_failure(agent, record);
 }
 
-/* The verdict says itself that the node is lost, and how many restarts were used. */
-static void say_why_none_follows(const char *said, char *out, size_t size)
-{
-    static const char lost[] = "is lost: ", used[] = "; restarts used";
-    const char *why = strstr(said, lost);
-    why = why ? why + sizeof lost - 1 : said;
-    const char *end = strstr(why, used);
-    (void)snprintf(out, size, "%.*s", (int)(end ? (size_t)(end - why) : strlen(why)), why);
-}
-
 static void note_move(struct agent *agent)
 {
     struct membership_serving serving;
@@ -359,7 +349,7 @@ static void note_lost_server(struct agent *agent, const char *why)
     record->failure.group_rank = agent->failures->moved ? -1 : 0;
     (void)snprintf(record->failure.host, sizeof record->failure.host, "%s",
                    *host ? host : agent->config->master_addr);
-    say_why_none_follows(why, record->failure.message, sizeof record->failure.message);
+    (void)snprintf(record->failure.message, sizeof record->failure.message, "%s", why);
     round_keep_failure(&agent->round, record);
 }
 

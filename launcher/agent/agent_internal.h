@@ -62,7 +62,7 @@ struct agent_part {
       "a worker has asked for the end of the round, or exited 0 where others need it; worker, code above "   \
       "0, text")                                                                                             \
     X(AGENT_HUNG, AGENT_NO_STEP, "workers are hung, worker is the slowest; duration_ns")                     \
-    X(AGENT_SERVER_LOST, AGENT_NO_STEP, "the node that serves the job is lost")                              \
+    X(AGENT_SERVER_LOST, AGENT_NO_STEP, "the serving node is lost, and none follows")                        \
     X(AGENT_SERVER_MOVED, AGENT_NO_STEP, "another node serves the job, or none does; text")                  \
     X(AGENT_EVICTION, AGENT_NO_STEP, "the answer to an operator's request that a node leaves; membership")   \
     X(AGENT_GO, AGENT_NO_STEP, "an operator has asked for this node to leave; text")                         \

@@ -78,17 +78,25 @@ static void on_membership(struct agent *agent, const struct membership_event *ev
     }
 }
 
+static void end_membership(struct agent *agent, const struct muster_error *err)
+{
+    char text[MUSTER_ERROR_TEXT + 64];
+    if (err->code == MUSTER_E_PEER)
+        agent_emit(agent, &(struct agent_event){.kind = AGENT_SERVER_LOST, .text = err->text});
+    (void)snprintf(text, sizeof text, "%s%s",
+                   err->code == MUSTER_E_PEER ? "the node that serves the job's world is lost: " : "",
+                   err->text);
+    membership_lose(agent, text, err->code == MUSTER_E_REFUSED ? EXIT_CODE_FAILURE : EXIT_CODE_NODE);
+}
+
 static void poll_membership(struct agent *agent)
 {
     while (agent->membership->handle && !agent->finished) {
         struct membership_event event;
         struct muster_error err = {0};
         int got = membership_next(agent->membership->handle, &event, &err);
-        if (got < 0 && err.code == MUSTER_E_PEER)
-            agent_emit(agent, &(struct agent_event){.kind = AGENT_SERVER_LOST, .text = err.text});
         if (got < 0)
-            membership_lose(agent, err.text,
-                            err.code == MUSTER_E_REFUSED ? EXIT_CODE_FAILURE : EXIT_CODE_NODE);
+            end_membership(agent, &err);
         if (got <= 0)
             return;
         on_membership(agent, &event);
@@ -143,6 +151,31 @@ void agent_membership_describe(const struct agent *agent, char *out, size_t size
         (void)snprintf(out, size, "the name %s does not resolve yet: %s", name, trouble);
     else if (membership->resolver)
         (void)snprintf(out, size, "resolving the name %s", name);
+}
+
+/* --- two nodes --- */
+
+/* Without a third voter no node takes over from the serving node. Told later than a spare takes to register
+ * that starts with the others, and not at all in jobs that end at once. */
+static void note_two_nodes(struct agent *agent, const struct membership_world *world)
+{
+    static const int64_t after_ns = 5 * NS_PER_S;
+    struct agent_membership *membership = agent->membership;
+    const bool matters = agent->config->elastic && agent->config->max_restarts > 0 &&
+                         world->group_world_size == 2 && world->id.round == 0;
+    membership->lone_at =
+        matters && membership->serves_here ? instant_add(clock_now(NULL), after_ns) : INSTANT_NEVER;
+}
+
+static void tell_of_two_nodes(struct agent *agent)
+{
+    struct membership_serving serving;
+    agent_membership_serving(agent, &serving);
+    agent->membership->lone_at = INSTANT_NEVER;
+    if (serving.voter_count < 2)
+        log_info(&agent->log,
+                 "there are two nodes and no spare: the job ends if this node is lost for good, in spite "
+                 "of --max-restarts; a third agent, as a spare node, could take over");
 }
 
 /* --- messages of this agent --- */
@@ -240,6 +273,7 @@ static int agent_membership_create(struct agent *agent, struct muster_error *err
     if (!agent->membership)
         return error_set(err, MUSTER_E_NOMEM, "no memory to join the job");
     agent->membership->source.fd = agent->membership->vote_fd = -1;
+    agent->membership->lone_at = INSTANT_NEVER;
     begin_waiting(agent, clock_now(NULL));
     return membership_join_job(agent, err);
 }
@@ -247,7 +281,7 @@ static int agent_membership_create(struct agent *agent, struct muster_error *err
 static struct instant agent_membership_deadline(const struct agent *agent)
 {
     const struct agent_membership *membership = agent->membership;
-    return instant_min(progress_deadline(agent),
+    return instant_min(instant_min(progress_deadline(agent), membership->lone_at),
                        membership->handle ? membership_deadline(membership->handle) : INSTANT_NEVER);
 }
 
@@ -266,6 +300,8 @@ static void agent_membership_tick(struct agent *agent, struct instant now)
         if (*text)
             log_info(&agent->log, "waiting for the world: %s", text);
     }
+    if (instant_reached(now, agent->membership->lone_at))
+        tell_of_two_nodes(agent);
     /* If the server is silent, checks whether its name has another address now. An agent that serves
      * elsewhere has to find an agent that is started at the endpoint. */
     if (agent->membership->handle &&
@@ -280,7 +316,9 @@ static void agent_membership_tick(struct agent *agent, struct instant now)
 
 static void agent_membership_event(struct agent *agent, const struct agent_event *event)
 {
-    if (event->kind == AGENT_ROUND_ENDS)
+    if (event->kind == AGENT_WORLD)
+        note_two_nodes(agent, &event->membership->world);
+    else if (event->kind == AGENT_ROUND_ENDS)
         begin_waiting(agent, clock_now(NULL));
 }
 

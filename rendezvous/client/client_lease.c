@@ -80,27 +80,21 @@ int client_check_silence(const struct client *client, struct instant now, struct
     if (client->over || !instant_reached(now, client_silence_limit(client)))
         return 0;
     if (is_hopeless(client))
-        return error_set(err, MUSTER_E_PEER,
-                         "the node that serves the job's world is lost: no message from %s for %.4g s; "
-                         "restarts used: %lld of %lld",
-                         client->options.server,
-                         (double)instant_diff_ns(now, client->last_received) / NS_PER_S,
-                         (long long)client->restart_count, (long long)client->options.max_restarts);
+        return error_set(
+            err, MUSTER_E_PEER, "no message from %s for %.4g s, and no restart is left (%lld of %lld used)",
+            client->options.server, (double)instant_diff_ns(now, client->last_received) / NS_PER_S,
+            (long long)client->restart_count, (long long)client->options.max_restarts);
     if (client_server_left(client))
-        return error_set(err, MUSTER_E_PEER,
-                         "the node that serves the job's world left on SIGTERM: %s did not come back within "
-                         "%.4g s (--join-timeout)%s",
-                         client->options.server,
-                         (double)instant_diff_ns(now, client->last_received) / NS_PER_S,
-                         describe_lone_voter(client));
+        return error_set(
+            err, MUSTER_E_PEER, "%s left on SIGTERM and did not come back within %.4g s (--join-timeout)%s",
+            client->options.server, (double)instant_diff_ns(now, client->last_received) / NS_PER_S,
+            describe_lone_voter(client));
     bool had_world = client->last_world.epoch != 0;
     double waited = (double)(client->held.epoch ? instant_diff_ns(now, client->last_received)
                                                 : client->options.join_timeout_ns) /
                     NS_PER_S;
     if (had_world)
-        return error_set(err, MUSTER_E_PEER,
-                         "the node that serves the job's world is lost: %s did not come back within %.4g s "
-                         "(--join-timeout)%s",
+        return error_set(err, MUSTER_E_PEER, "%s did not come back within %.4g s (--join-timeout)%s",
                          client->options.server, waited, describe_lone_voter(client));
     return error_set(
         err, MUSTER_E_TIMEOUT, "the server of the job's world at %s %s within %.4g s (--join-timeout)",

@@ -59,8 +59,7 @@ static int lose(struct membership *m, struct instant now, struct muster_error *e
     struct transport *c = m->transport;
     char text[MUSTER_ERROR_TEXT - 150];
     takeover_describe(&c->rules, now, text, sizeof text);
-    return error_set(err, MUSTER_E_PEER,
-                     "no agent serves the job, and none could be elected within %.4g s (--join-timeout): %s",
+    return error_set(err, MUSTER_E_PEER, "no other agent could be elected within %.4g s (--join-timeout): %s",
                      (double)m->options.join_timeout_ns / NS_PER_S, text);
 }
 

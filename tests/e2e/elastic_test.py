@@ -341,10 +341,11 @@ class Changing(ElasticTest):
     def test_the_server_is_asked_to_end_and_stays_away(self):
         nodes = [self.node(k, "2", "--join-timeout=12") for k in range(2)]
         self.seen(0, 2)
+        self.wait_said(nodes[0], "there are two nodes and no spare: the job ends if this node is lost for good")
         nodes[0].send_signal(signal.SIGTERM)
         self.finish(nodes[0], 143)
         _, err = self.finish(nodes[1], 138)
-        self.assertIn(f"left on SIGTERM: 127.0.0.1:{self.port} did not come back within 12", err)
+        self.assertIn(f"127.0.0.1:{self.port} left on SIGTERM and did not come back within 12", err)
         self.assertIn("(--join-timeout); one of two nodes is no majority: a spare node would do", err)
 
     def test_all_are_asked_to_end_at_once(self):

@@ -193,7 +193,7 @@ class Last(ServerLost):
         self.cluster.nodes[0].kill_pod()
         self.finish(agents[1:], 138)
         self.assertIn("the node that serves the job's world is lost: no message from node0 (10.66.0.1:23456) for", agents[1].said())
-        self.assertIn("restarts used: 0 of 0", agents[1].said())
+        self.assertIn("and no restart is left (0 of 0 used)", agents[1].said())
 
 
 if __name__ == "__main__":

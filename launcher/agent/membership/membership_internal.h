@@ -19,7 +19,8 @@ struct agent_membership {
     bool serves_here;                      /* the roster, or is trying to */
     char server_address[DESCRIPTION_NAME]; /* numeric, for this node or for the others; "" unknown */
     struct instant join_deadline, waiting_since, progress_at;
-    int vote_fd; /* reserves vote_port; -1: none */
+    struct instant lone_at; /* it is looked whether another node could take over; never: not, or done */
+    int vote_fd;            /* reserves vote_port; -1: none */
     uint16_t vote_port;
     bool signpost;                    /* it is an entry's of --rdzv-endpoint */
     struct membership_event *verdict; /* NULL: none yet */
