@@ -506,8 +506,10 @@ static int run_subcommand(const char *name, int argc, char *argv[])
     for (int i = 0; i < SUBCOMMAND_COUNT; i++)
         names[i] = subcommands[i].name;
     const char *hint = text_nearest(name, names, SUBCOMMAND_COUNT);
-    (void)fprintf(stderr, "muster: error: unknown subcommand '%s'; %s%s\n", name,
-                  hint ? "did you mean muster " : "muster --help lists them", hint ? hint : "");
+    struct muster_error err;
+    (void)error_set(&err, MUSTER_E_INVALID, "unknown subcommand '%s'; %s%s", name,
+                    hint ? "did you mean muster " : "muster --help lists them", hint ? hint : "");
+    (void)fprintf(stderr, "muster: error: %s\n", err.text);
     return EXIT_CODE_USAGE;
 }
 

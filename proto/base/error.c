@@ -1,6 +1,8 @@
 /* error.c - see error.h. */
 #include "proto/base/error.h"
 
+#include "proto/base/text.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,6 +10,7 @@
 
 static void cut(struct muster_error *err, int wanted)
 {
+    text_make_plain(err->text, "\n");
     if (wanted >= (int)sizeof err->text)
         memcpy(err->text + sizeof err->text - 4, "...", 4);
 }

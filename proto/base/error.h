@@ -9,7 +9,8 @@ extern "C" {
 #endif
 
 /* Fills err (may be NULL) and returns -1, so that failing is one line: return error_set(err,
- * MUSTER_E_INVALID, ...). A text that does not fit is cut and ends in "...". errno is kept. */
+ * MUSTER_E_INVALID, ...). A text that does not fit is cut and ends in "...". Control
+ * characters of its arguments become "?", but for tabs and ends of lines. errno is kept. */
 int error_set(struct muster_error *err, enum muster_error_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -1,6 +1,8 @@
 /* log.c - see log.h. */
 #include "proto/base/log.h"
 
+#include "proto/base/text.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,13 +31,6 @@ int log_level_parse(const char *text)
     return -1;
 }
 
-static void make_plain(char *text)
-{
-    for (; *text; text++)
-        if (((unsigned char)*text < ' ' && *text != '\t') || *text == 0x7f)
-            *text = '?';
-}
-
 void log_write(const struct log_sink *sink, enum log_level level, const char *format, ...)
 {
     if (!sink || !sink->write || level < sink->threshold)
@@ -52,7 +47,7 @@ void log_write(const struct log_sink *sink, enum log_level level, const char *fo
     va_end(args);
     if (more >= (int)sizeof line - used)
         memcpy(line + sizeof line - 4, "...", 4);
-    make_plain(line + used);
+    text_make_plain(line + used, NULL);
     sink->write(sink->context, level, line);
     errno = kept;
 }

@@ -242,3 +242,10 @@ int text_refuse_scheme(const char *where, const char *path, struct muster_error 
     return error_set(err, MUSTER_E_INVALID, "%s%s%.160s is %s, and folders and files are meant: %s",
                      where ? where : "", where ? ": " : "", path, kinds[i].is, kinds[i].advice);
 }
+
+void text_make_plain(char *text, const char *kept)
+{
+    for (; *text; text++)
+        if (((unsigned char)*text < ' ' || *text == 0x7f) && *text != '\t' && !(kept && strchr(kept, *text)))
+            *text = '?';
+}

@@ -32,6 +32,10 @@ size_t text_byte_order_mark(const char *text, size_t length);
  * bytes. */
 size_t text_distance(const char *a, const char *b);
 
+/* Control characters become "?", but for tabs and the bytes of `kept` (may be NULL): a terminal obeys them,
+ * and a text may hold bytes of a file or of a peer. */
+void text_make_plain(char *text, const char *kept);
+
 /* Among count names the one nearest to text by edit distance (transposition counts one), dash and
  * underscore being equal; NULL if none is nearer than half the length of text. */
 const char *text_nearest(const char *text, const char *const *names, size_t count);

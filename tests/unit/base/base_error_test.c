@@ -19,6 +19,8 @@ static void set_wrap_and_cut(void **state)
     assert_int_equal(error_wrap(&err, "job.yaml:%d", 3), -1);
     assert_string_equal(err.text, "job.yaml:3: value 7 above 5");
     assert_int_equal(err.code, MUSTER_E_LIMIT);
+    error_set(&err, MUSTER_E_INVALID, "'%s' is no name\nsecond\tline", "a\033[31mb\x7f\r\xc3\xa9");
+    assert_string_equal(err.text, "'a?[31mb??\xc3\xa9' is no name\nsecond\tline");
     char big[2000];
     memset(big, 'x', sizeof big - 1);
     big[sizeof big - 1] = '\0';
