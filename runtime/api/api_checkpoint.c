@@ -237,8 +237,8 @@ static int load_path(struct muster_trainer *t, const char *path, bool one, bool 
         t->saved_step = one ? -1 : run->step; /* a new folder gets its own */
         if (api_take_run(t, run, err) < 0)
             result = -1;
-        (void)buffer_printf(report, "resumed from step %lld (%s, written by %d ranks", (long long)run->step,
-                            path, run->world_size);
+        (void)buffer_printf(report, "resumed from step %lld (%s, written by %d rank%s", (long long)run->step,
+                            path, run->world_size, run->world_size == 1 ? "" : "s");
         if (load.local)
             (void)buffer_printf(report,
                                 load.local_manifest ? "; manifest and %d of %d files read on this node"

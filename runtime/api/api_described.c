@@ -180,6 +180,6 @@ int api_described_text(const struct muster_trainer *t, const struct plan *plan, 
     struct plan_work work = {0};
     if (plan_count_work(&t->model, plan, &work, err) < 0)
         return -1;
-    (format == MUSTER_PLAN_JSON ? described_json : described_text)(t, plan, &work, out);
+    (api_plan_is_json(format) ? described_json : described_text)(t, plan, &work, out);
     return out->failed ? error_set(err, MUSTER_E_NOMEM, "no memory to print the plan") : 0;
 }

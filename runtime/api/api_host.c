@@ -77,7 +77,7 @@ int api_host_text(const struct muster_trainer *t, int world_size, int32_t format
         most = here + saved;
     }
     api_host(t, world_size, &host);
-    (format == MUSTER_PLAN_JSON ? host_json : host_text)(&host, planned, copy, out);
+    (api_plan_is_json(format) ? host_json : host_text)(&host, planned, copy, out);
     struct muster_error why = {0};
     char is[80] = "is all that this machine has for it";
     if (host.ranks > 1)
@@ -88,10 +88,10 @@ int api_host_text(const struct muster_trainer *t, int world_size, int32_t format
                                    .is = is,
                                    .other = api_described(t) ? api_described_memory(t, world_size) : 0,
                                    .rates = &rates};
-    if (format != MUSTER_PLAN_JSON && host.bytes &&
+    if (!api_plan_is_json(format) && host.bytes &&
         plan_fits(&t->model, &stages.plans[largest], &room, &why) < 0)
         (void)buffer_printf(out, "warning: on a node like this machine %s\n", why.text);
-    else if (format != MUSTER_PLAN_JSON && host.bytes && most > host.bytes)
+    else if (!api_plan_is_json(format) && host.bytes && most > host.bytes)
         (void)buffer_text(out,
                           "warning: on a node like this machine there is no room for the copy of a "
                           "checkpoint: steps would wait until it is written; use more ranks or nodes, or "

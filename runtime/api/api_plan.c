@@ -17,12 +17,20 @@
 
 /* ---- the plan as text ---- */
 
+static int format_json(const struct muster_trainer *t, const struct plan *plan, int32_t format,
+                       const char *more, struct buffer *out)
+{
+    const bool object = format == MUSTER_PLAN_JSON;
+    (void)buffer_text(out, object ? "{" : "");
+    return plan_json(&t->model, plan, more, out) || buffer_text(out, object ? "}\n" : "");
+}
+
 /* more: lines after the text, or members of the JSON object. */
 static int format_plan(const struct muster_trainer *t, const struct plan *plan, int32_t format,
                        const char *more, struct buffer *out)
 {
-    if (format == MUSTER_PLAN_JSON)
-        return plan_json(&t->model, plan, more, out);
+    if (api_plan_is_json(format))
+        return format_json(t, plan, format, more, out);
     int result = plan_summary(&t->model, plan, out);
     if (!result && t->cut.found.by == TRAIN_CUT_KEPT)
         result = buffer_printf(out, "the stages begin as in the newest checkpoint of %s\n",
@@ -67,6 +75,10 @@ int api_plan_sizes(struct muster_trainer *t, int local_size, struct muster_error
                                           t->config.matmul_precision == TRAIN_MATMUL_TF32,
                                           t->config.attention == TRAIN_ATTENTION_CUDNN, err);
         if (!t->plan.kernels)
+            return -1;
+        if (!t->found.device.ops)
+            t->found.device.ops = module->device;
+        if (trainer_check_products("cuda", api_choose_products(t), err) < 0)
             return -1;
         t->plan.grouped = true;
         t->plan.adds_apart = mesh_size(t->plan.mesh) > 1 && t->config.comm != TRAIN_COMM_HOST; /* by NCCL */
@@ -159,9 +171,9 @@ int64_t muster_plan_text(struct muster_model *model, int32_t world_size, const c
     if (size < 0 || (size && !text))
         return error_set(err, MUSTER_E_INVALID, "%lld bytes for the text of a plan: use 0 at least",
                          (long long)size);
-    if (format < MUSTER_PLAN_SUMMARY || format > MUSTER_PLAN_JSON)
+    if (format < MUSTER_PLAN_SUMMARY || format > MUSTER_PLAN_MEMBERS)
         return error_set(err, MUSTER_E_INVALID, "format %d of a plan: must be %d to %d", format,
-                         MUSTER_PLAN_SUMMARY, MUSTER_PLAN_JSON);
+                         MUSTER_PLAN_SUMMARY, MUSTER_PLAN_MEMBERS);
     scope_buffer out = {0};
     if (with_plan(model, world_size, settings, format, &out, err) < 0)
         return -1;

@@ -91,9 +91,10 @@ static void put_suggestions_text(const struct muster_machine *m, const struct su
                                  const struct suggest_result *r, struct buffer *out)
 {
     char bytes[32], crossing[32];
-    (void)buffer_printf(out, "# %d ranks", m->world_size);
+    (void)buffer_printf(out, "# %d rank%s", m->world_size, m->world_size == 1 ? "" : "s");
     if (m->ranks_per_node)
-        (void)buffer_printf(out, " on %d nodes", m->world_size / m->ranks_per_node);
+        (void)buffer_printf(out, " on %d node%s", m->world_size / m->ranks_per_node,
+                            m->world_size == m->ranks_per_node ? "" : "s");
     (void)buffer_printf(out, ", %s each: %d meshes, %d planned and proved; the fastest ",
                         text_format_bytes(bytes, sizeof bytes, q->memory), r->meshes, r->planned);
     plan_rates_text(q->rates, out);

@@ -184,6 +184,11 @@ void api_host(const struct muster_trainer *trainer, int world_size, struct api_h
  * machine. */
 int api_host_text(const struct muster_trainer *trainer, int world_size, int32_t format, struct buffer *out,
                   struct muster_error *err);
+/* Whether a format (enum muster_plan_format) has the members of an object, with its braces or without. */
+static inline bool api_plan_is_json(int32_t format)
+{
+    return format == MUSTER_PLAN_JSON || format == MUSTER_PLAN_MEMBERS;
+}
 /* Adds the described GPU's memory, and the least time of a step by arithmetic, to the text of a plan (enum
  * muster_plan_format). */
 int api_described_text(const struct muster_trainer *trainer, const struct plan *plan, int32_t format,

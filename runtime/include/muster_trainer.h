@@ -34,6 +34,7 @@ enum muster_plan_format {
     MUSTER_PLAN_SUMMARY, /* bytes by kind */
     MUSTER_PLAN_WHOLE,   /* every buffer and every operation of a step too */
     MUSTER_PLAN_JSON,    /* one JSON object, of schema "muster-plan-1" */
+    MUSTER_PLAN_MEMBERS, /* the members of that object alone, for an object that has others too */
 };
 /* The plan of a rank 0 in a world of that size, without creating anything; format: enum muster_plan_format.
  * The text, cut off at size - 1 bytes, is terminated (size 0: text may be NULL). Returns the length of the

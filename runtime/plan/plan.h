@@ -506,8 +506,8 @@ void plan_embedding_text(const struct model *model, const struct plan *plan, cha
 int plan_dump(const struct model *model, const struct plan *plan, struct buffer *out);
 /* Summary table: bytes per rank by kind and memory class, the total, group count, gathers in flight. */
 int plan_summary(const struct model *model, const struct plan *plan, struct buffer *out);
-/* One JSON object; its schema is in README.md. more: the caller's own members, at the end, each with a comma
- * before it; "": none. */
+/* The members of a JSON object, without its braces; its schema is in README.md. more: the caller's own
+ * members, at the end, each with a comma before it; "": none. */
 int plan_json(const struct model *model, const struct plan *plan, const char *more, struct buffer *out);
 
 /* ---- plan_advice.c: whether a plan fits into memory, and the changes of settings that would make it fit

@@ -277,13 +277,13 @@ int plan_summary(const struct model *model, const struct plan *plan, struct buff
     const struct plan_options *o = &plan->options;
     char text[32];
     int64_t total = 0;
-    (void)buffer_printf(out,
-                        "%s: %" PRId64
-                        " parameters, %s on %d ranks (pipeline %d, replicate %d, shard %d), %d x %d x %d "
-                        "tokens a rank and step\n",
-                        model->name, model_parameters(model), strategy_name(o->strategy), o->world_size,
-                        o->mesh.side[SIDE_PIPELINE], o->mesh.side[SIDE_REPLICATE], o->mesh.side[SIDE_SHARD],
-                        o->micro_batches, o->shape.B, o->shape.T);
+    (void)buffer_printf(
+        out,
+        "%s: %" PRId64 " parameters, %s on %d rank%s (pipeline %d, replicate %d, shard %d), %d x %d x %d "
+        "tokens a rank and step\n",
+        model->name, model_parameters(model), strategy_name(o->strategy), o->world_size,
+        o->world_size == 1 ? "" : "s", o->mesh.side[SIDE_PIPELINE], o->mesh.side[SIDE_REPLICATE],
+        o->mesh.side[SIDE_SHARD], o->micro_batches, o->shape.B, o->shape.T);
     if (model->adapter_scale != 0) {
         int64_t adapters = 0;
         for (int i = 0; i < model->param_count; i++)
@@ -328,8 +328,9 @@ int plan_summary(const struct model *model, const struct plan *plan, struct buff
         (void)buffer_printf(out, "%d parameters below %s are kept whole by every rank, in %d group%s\n", kept,
                             text_format_bytes(text, sizeof text, o->keep_whole_bytes), whole,
                             whole > 1 ? "s" : "");
-    (void)buffer_printf(out, "%d param groups, at most %d gathers in flight, %d operations a step\n",
-                        plan->group_count, plan->gathers_in_flight, plan->op_count);
+    (void)buffer_printf(out, "%d param group%s, at most %d gather%s in flight, %d operations a step\n",
+                        plan->group_count, plan->group_count == 1 ? "" : "s", plan->gathers_in_flight,
+                        plan->gathers_in_flight == 1 ? "" : "s", plan->op_count);
     if (o->mesh.side[SIDE_PIPELINE] > 1 && plan_stages_text(model, plan, out) < 0)
         return -1;
     return out->failed ? -1 : 0;

@@ -1,5 +1,5 @@
-/* plan_json.c - a plan as one JSON object, for `muster-train --plan --output=json`; runtime/plan/README.md
- * has its schema. */
+/* plan_json.c - a plan as the members of a JSON object, for `muster-train --plan --output=json`;
+ * runtime/plan/README.md has its schema. */
 #include <inttypes.h>
 
 #include "runtime/plan/plan_internal.h"
@@ -14,7 +14,7 @@ static void json_name(struct buffer *out, const char *name)
 static void json_model(const struct model *model, const struct plan *plan, struct buffer *out)
 {
     const struct plan_options *o = &plan->options;
-    (void)buffer_text(out, "{\"schema\": \"muster-plan-1\", \"model\": ");
+    (void)buffer_text(out, "\"schema\": \"muster-plan-1\", \"model\": ");
     (void)buffer_json_string(out, model->name);
     (void)buffer_printf(out,
                         ", \"parameters\": %" PRId64 ", \"strategy\": \"%s\", \"world_size\": %d,\n"
@@ -84,8 +84,7 @@ int plan_json(const struct model *model, const struct plan *plan, const char *mo
     json_groups(plan, out);
     if (plan->options.mesh.side[SIDE_PIPELINE] > 1 && plan_stages_json(model, plan, out) < 0)
         return -1;
-    (void)buffer_printf(out,
-                        " \"operations\": %d, \"gathers_in_flight\": %d, \"hash\": \"%016" PRIx64 "\"%s}\n",
+    (void)buffer_printf(out, " \"operations\": %d, \"gathers_in_flight\": %d, \"hash\": \"%016" PRIx64 "\"%s",
                         plan->op_count, plan->gathers_in_flight, plan->hash, more);
     return out->failed ? -1 : 0;
 }

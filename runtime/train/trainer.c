@@ -203,6 +203,16 @@ static int trainer_check_options(const struct trainer_options *options, struct m
     return 0;
 }
 
+int trainer_check_products(const char *device, enum kernels_products products, struct muster_error *err)
+{
+    if (products == KERNELS_OPENBLAS || products == KERNELS_AUTO)
+        return 0;
+    return error_set(err, MUSTER_E_UNSUPPORTED,
+                     "device %s multiplies by its own library, in fp32 or tf32: leave training.products "
+                     "and training.matmul_precision: bf16 out, or train with training.device: cpu",
+                     device);
+}
+
 static int open_device(struct trainer *trainer, const struct trainer_options *options,
                        struct muster_error *err)
 {
@@ -235,12 +245,8 @@ static int open_device(struct trainer *trainer, const struct trainer_options *op
             trainer->ops->name);
     if (options->cudnn && trainer->ops->attention(trainer->device, err))
         return -1;
-    const bool is_free = options->products == KERNELS_OPENBLAS || options->products == KERNELS_AUTO;
-    if (!is_free && !trainer->ops->products)
-        return error_set(err, MUSTER_E_UNSUPPORTED,
-                         "device %s multiplies by its own library, in fp32 or tf32: leave training.products "
-                         "and training.matmul_precision: bf16 out, or train with training.device: cpu",
-                         trainer->ops->name);
+    if (!trainer->ops->products && trainer_check_products(trainer->ops->name, options->products, err))
+        return -1;
     if (options->products != KERNELS_OPENBLAS && trainer->ops->products &&
         trainer->ops->products(trainer->device, options->products, err))
         return -1;

@@ -95,6 +95,9 @@ struct trainer_stats {
 
 struct trainer;
 
+/* 0 where a device that multiplies by its own library can train with these products. */
+int trainer_check_products(const char *device, enum kernels_products products, struct muster_error *err);
+
 /* Collective. Opens the device, plans, connects the ranks, compares their plans and initialises the
  * parameters. A plan that does not fit or cannot be executed is rejected before any arena exists. A rejection
  * on one rank is an error on every rank at once, with its code and the rank's number. The model outlives the

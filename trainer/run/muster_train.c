@@ -32,17 +32,24 @@
 
 enum { SUGGESTIONS_SIZE = 1 << 14 }; /* ten of them are shorter */
 
-/* The plan's text, NULL on error. */
+/* The plan's text, NULL on error. A plan names memory that is free at the moment: a text may be longer than
+ * the one before it. */
 static char *plan_of(const struct run *run, const char *const *settings, int world_size, int32_t format,
                      struct muster_error *err)
 {
-    const int64_t length = muster_plan_text(run->model, world_size, settings, format, NULL, 0, err);
-    char *text = length < 0 ? NULL : mem_calloc((size_t)length + 1, 1);
-    if (length >= 0 && !text)
-        (void)error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
-    if (text && muster_plan_text(run->model, world_size, settings, format, text, length + 1, err) < 0)
-        mem_free(take_pointer(&text));
-    return text;
+    enum { FIRST = 1 << 14 };
+    for (int64_t size = FIRST, length;; size = length + FIRST) {
+        scope_free char *text = mem_calloc((size_t)size, 1);
+        if (!text) {
+            (void)error_set(err, MUSTER_E_NOMEM, "no memory to print the plan");
+            return NULL;
+        }
+        length = muster_plan_text(run->model, world_size, settings, format, text, size, err);
+        if (length < 0)
+            return NULL;
+        if (length < size)
+            return take_pointer(&text);
+    }
 }
 
 /* Sets mesh.cut to the layers of a prediction, and makes the settings anew. */
@@ -86,6 +93,8 @@ static int print_plan_of(struct run *run, char ***texts, const struct command *c
          (*prediction.cut && set_cut(run, prediction.cut, texts, err) < 0)))
         return -1;
     const char *const *settings = (const char *const *)*texts;
+    if (command->predict && command->json)
+        format = MUSTER_PLAN_MEMBERS;
     scope_free char *text = plan_of(run, settings, world_size, format, err);
     if (!text)
         return -1;
@@ -204,8 +213,8 @@ static int read_settings(struct run *run, const struct command *command, struct 
     if (world_place_read(from_environment, NULL, &place, err) < 0) {
         if (!opens_no_world)
             return -1;
-        fprintf(stderr, "muster-train: %s; what follows is for %d ranks\n", err->text,
-                command->world_size ? (int)command->world_size : 1);
+        fprintf(stderr, "muster-train: %s; what follows is for %d rank%s\n", err->text,
+                command->world_size ? (int)command->world_size : 1, command->world_size > 1 ? "s" : "");
         error_clear(err);
     } else if (!opens_no_world && place.size == 1) {
         world_alone_note(from_environment, NULL, note);

@@ -122,16 +122,14 @@ int64_t progress_parse_pss(const char *text)
 
 /* ---- the prediction of a plan ---- */
 
-static void predicted_json(const char *plan, const struct muster_prediction *p, struct buffer *out)
+static void predicted_json(const char *members, const struct muster_prediction *p, struct buffer *out)
 {
-    const char *end = strrchr(plan, '}'); /* the end of the object */
-    (void)buffer_append(out, plan, end ? (size_t)(end - plan) : strlen(plan));
     (void)buffer_printf(out,
-                        ",\n \"prediction\": {\"step_s\": %.6f, \"compute_s\": %.6f, \"comm_s\": %.6f, "
+                        "{%s,\n \"prediction\": {\"step_s\": %.6f, \"compute_s\": %.6f, \"comm_s\": %.6f, "
                         "\"exposed_s\": %.6f,\n  \"measured_s\": %.3f, \"measured_ranks\": %d, "
                         "\"threads\": %d, \"layer_kinds\": %d",
-                        p->step_s, p->compute_s, p->comm_s, p->exposed_s, p->measured_s, p->ranks, p->threads,
-                        p->kinds);
+                        members, p->step_s, p->compute_s, p->comm_s, p->exposed_s, p->measured_s, p->ranks,
+                        p->threads, p->kinds);
     if (*p->cut) {
         (void)buffer_text(out, ", \"cut\": ");
         (void)buffer_json_string(out, p->cut);

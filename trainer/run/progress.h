@@ -65,7 +65,8 @@ int64_t progress_parse_pss(const char *text);
 
 struct muster_prediction;
 /* The text of a plan, followed by the time of a step and the origin of that figure; prediction NULL: the plan
- * alone. json: the plan is one object, which gets the key "prediction". */
+ * alone. json: with a prediction the plan is an object's members (MUSTER_PLAN_MEMBERS), and "prediction" the
+ * last one. */
 int prediction_text(const char *plan, const struct muster_prediction *prediction, int world_size, bool json,
                     struct buffer *out);
 

@@ -126,12 +126,13 @@ static int open_show(struct run *run, struct muster_error *err)
     if (c->mesh_pipeline > 1)
         (void)snprintf(stages, sizeof stages, ", %lld stages", (long long)c->mesh_pipeline); /* fits */
     inputs_show(run->inputs, c, run->trainer);
-    printf("model: %s, %lld parameters in %lld groups; %s over %d ranks%s%s, %lld threads each; %s a rank "
-           "planned, %lld gathers in flight\n",
+    printf("model: %s, %lld parameters in %lld group%s; %s over %d rank%s%s%s, %lld thread%s each; %s a rank "
+           "planned, %lld gather%s in flight\n",
            muster_model_architecture(run->model), (long long)state.parameters, (long long)state.groups,
-           train_config_strategy(c), run->world_size, stages, replicas, (long long)state.threads,
-           text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes),
-           (long long)state.gathers_in_flight);
+           state.groups == 1 ? "" : "s", train_config_strategy(c), run->world_size,
+           run->world_size == 1 ? "" : "s", stages, replicas, (long long)state.threads,
+           state.threads == 1 ? "" : "s", text_format_bytes(bytes, sizeof bytes, run->progress.planned_bytes),
+           (long long)state.gathers_in_flight, state.gathers_in_flight == 1 ? "" : "s");
     show_cut(run);
     show->cut_shown = false;
     const char *passed_over, *device = muster_trainer_device(run->trainer, &passed_over);

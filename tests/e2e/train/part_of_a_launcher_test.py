@@ -78,7 +78,7 @@ class PartOfALauncher(unittest.TestCase):
     def test_plans_and_settings_are_printed_all_the_same(self):
         for some in (("RANK=1",), ("PET_NNODES=2",), ("PMI_RANK=0", "PMI_SIZE=2"), ("OMPI_COMM_WORLD_SIZE=2",)):
             said = self.check_end([TRAIN, "--plan", self.config], some, (0,))
-            self.assertIn("what follows is for 1 ranks", said)
+            self.assertIn("what follows is for 1 rank\n", said)
             self.assertIn(some[0].split("=")[0], said)
 
     def test_other_programs(self):

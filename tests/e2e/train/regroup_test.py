@@ -200,7 +200,7 @@ class Regroup(unittest.TestCase):
         change()
 
         def done():
-            worlds = re.findall(r"over (\d+) ranks", job.said())
+            worlds = re.findall(r"over (\d+) ranks?\b", job.said())
             return (job.regroups() > seen and int(worlds[-1]) == ranks) or job.over()
 
         wait_until(done, lambda: f"{ranks} ranks: {job.said()[-2000:]}", LIMIT)

@@ -57,6 +57,10 @@ int fake_nccl_living(void);
 int fake_nccl_dead_uses(void);
 /* Number of calls on a communicator that was not ready. */
 int fake_nccl_early_uses(void);
+/* Parts that were made to share their communicator's resources, and the bits of CTAPolicy that first
+ * communicators were made with. */
+int fake_nccl_sharing(void);
+int fake_nccl_policies(void);
 
 enum {
     FAKE_RANKS = 16,

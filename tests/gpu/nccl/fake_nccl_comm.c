@@ -53,8 +53,22 @@ static int most_blocks(void)
     return blocks;
 }
 
-static void note_blocks(const ncclConfig_t *config, int size)
+/* What configurations ask for: parts that share their communicator's resources, and policies. */
+static _Atomic(int) sharing, policies;
+
+FAKE_EXPORT int fake_nccl_sharing(void)
 {
+    return sharing;
+}
+FAKE_EXPORT int fake_nccl_policies(void)
+{
+    return policies;
+}
+
+static void note_config(const ncclConfig_t *config, int size)
+{
+    if (config && config->CTAPolicy != NCCL_CONFIG_UNDEF_INT)
+        policies |= config->CTAPolicy;
     const char *variable = getenv("NCCL_MAX_CTAS");
     const int given = variable                                             ? atoi(variable)
                       : config && config->maxCTAs != NCCL_CONFIG_UNDEF_INT ? config->maxCTAs
@@ -297,7 +311,7 @@ FAKE_EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclU
     struct fake_rank *device = device_of(rank, shared);
     struct ncclComm *comm =
         device ? make(shared, device, rank, size, !config || config->blocking != 0) : NULL;
-    note_blocks(config, size);
+    note_config(config, size);
     if (comm)
         comm->split_share = config && config->splitShare == 1;
     struct joining *joining = calloc(1, sizeof *joining);
@@ -383,6 +397,7 @@ static bool do_split(const struct splitting *s, struct ncclComm **made)
         return false;
     *made = size ? make(shared, parent->device, rank, size, s->blocking) : NULL;
     if (*made && parent->split_share) {
+        sharing++;
         (*made)->shares = parent;
         (*made)->aborted = parent->aborted;
     }

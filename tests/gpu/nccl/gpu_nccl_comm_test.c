@@ -10,208 +10,13 @@
 #include "runtime/comm/comm_internal.h"
 #include "runtime/cuda/cuda_stream.h"
 #include "runtime/device/device_cpu.h"
-#include "tests/gpu/nccl/nccl_test_ranks.h"
-
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
+#include "tests/gpu/nccl/nccl_test_trials.h"
 
 /* ---- random operations, also done by comm_shm ---- */
 
-struct trial {
-    struct comm_op op;
-    int64_t send_count, recv_count;
-    bool in_place, host, takes_part;
-    uint64_t seed;
-};
-
-static struct trial make_trial(uint64_t *state, int rank, int size)
-{
-    static const enum comm_kind kinds[] = {COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_ALL_REDUCE,
-                                           COMM_BROADCAST,  COMM_ALL_TO_ALL,     COMM_SEND,
-                                           COMM_BARRIER};
-    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F64, DTYPE_I32, DTYPE_U8, DTYPE_BF16, DTYPE_F16};
-    static const int64_t most[] = {1, 40, 5000, 100000};
-    struct trial t = {.takes_part = true};
-    t.op.kind = kinds[next_random(state) % 7];
-    t.op.dtype = dtypes[next_random(state) % 6];
-    t.op.reduction = (enum comm_reduction)(next_random(state) % 3);
-    t.op.count = (int64_t)(next_random(state) % (uint64_t)(most[next_random(state) % 4] + 1));
-    t.op.root = (int)(next_random(state) % (uint64_t)size);
-    bool reduces = comm_reduces(t.op.kind);
-    if (reduces && t.op.dtype == DTYPE_U8)
-        t.op.dtype = DTYPE_F32;
-    if (reduces && t.op.dtype == DTYPE_I32 && t.op.reduction == REDUCE_AVERAGE)
-        t.op.reduction = REDUCE_SUM;
-    t.op.accumulate = next_random(state) % 3 == 0 && reduces && t.op.dtype == DTYPE_F32;
-    t.in_place = next_random(state) % 2 && t.op.kind != COMM_ALL_TO_ALL && !t.op.accumulate;
-    t.host = next_random(state) % 4 == 0 && !t.op.accumulate;
-    t.seed = next_random(state);
-    if (t.op.kind == COMM_SEND) {
-        int from = t.op.root, to = size > 1 ? (from + 1 + (int)(t.seed % (uint64_t)(size - 1))) % size : from;
-        t.takes_part = from != to && (rank == from || rank == to);
-        t.op.kind = rank == to ? COMM_RECV : COMM_SEND;
-        t.op.root = rank == from ? to : from;
-        t.in_place = false;
-    }
-    bool gathers = t.op.kind == COMM_ALL_GATHER || t.op.kind == COMM_ALL_TO_ALL;
-    t.send_count = t.op.kind == COMM_BROADCAST || t.op.kind == COMM_RECV ? 0 : t.op.count;
-    t.send_count *= comm_sends_blocks(t.op.kind) ? size : 1;
-    t.recv_count = t.op.kind == COMM_SEND ? 0 : t.op.count * (gathers ? size : 1);
-    if (t.op.kind == COMM_BARRIER)
-        t.send_count = t.recv_count = 0;
-    return t;
-}
-
-static void fill(const struct trial *t, int rank, int salt, void *to, int64_t count)
-{
-    uint64_t state = t->seed + (uint64_t)rank * 1000003 + (uint64_t)salt * 777767777;
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t bits = next_random(&state);
-        double value = (double)(int64_t)(bits >> 12) / (double)(INT64_C(1) << 52) - 0.5;
-        if (t->op.dtype == DTYPE_I32)
-            ((int32_t *)to)[i] = (int32_t)bits;
-        else if (t->op.dtype == DTYPE_U8)
-            ((uint8_t *)to)[i] = (uint8_t)bits;
-        else
-            kernels_ref_f64()->cast((char *)to + i * dtype_size(t->op.dtype), t->op.dtype, &value, DTYPE_F64,
-                                    1, NULL);
-    }
-}
-
-/* Where the order of additions, or their rounding, is another one: an average of three, 16 bits at each step.
- */
-static double tolerance(const struct trial *t, int size)
-{
-    bool narrow = t->op.dtype == DTYPE_BF16 || t->op.dtype == DTYPE_F16;
-    bool even = size == 1 || size == 2 || size == 4;
-    if (!comm_reduces(t->op.kind) || t->op.reduction == REDUCE_MAX)
-        return 0;
-    if (narrow && (size > 2 || t->op.reduction == REDUCE_AVERAGE))
-        return t->op.dtype == DTYPE_BF16 ? 0x1p-6 : 0x1p-9;
-    return t->op.reduction == REDUCE_AVERAGE && !even ? (t->op.dtype == DTYPE_F32 ? 1e-6 : 1e-14) : 0;
-}
-
-static double value_of(enum dtype dtype, const void *from, int64_t i)
-{
-    double value = 0;
-    kernels_ref_f64()->cast(&value, DTYPE_F64, (const char *)from + i * dtype_size(dtype), dtype, 1, NULL);
-    return value;
-}
-
-static int compare(const struct nccl_rank *r, const struct trial *t, const void *got, const void *expected,
-                   int number)
-{
-    int64_t size = dtype_size(t->op.dtype);
-    char text[COMM_TEXT];
-    for (int64_t i = 0; i < t->recv_count; i++) {
-        if (!memcmp((const char *)got + i * size, (const char *)expected + i * size, (size_t)size))
-            continue;
-        double a = value_of(t->op.dtype, got, i), b = value_of(t->op.dtype, expected, i);
-        if (fabs(a - b) <= tolerance(t, r->size) * r->size)
-            continue;
-        fprintf(
-            stderr, "rank %d of %d, operation %d, %s, host %d, in place %d: element %lld is %.9g, not %.9g\n",
-            r->rank, r->size, number, comm_op_text(text, &t->op), t->host, t->in_place, (long long)i, a, b);
-        return -1;
-    }
-    return 0;
-}
-
-struct pair {
-    struct nccl_rank *nccl;
-    struct device *cpu;
-    struct device_stream *stream;
-    struct comm *shm;
-    char *send, *recv, *expected_send, *expected; /* the host's; twice the half of an arena */
-};
-
-enum { HALF = NCCL_TEST_BYTES / 2 };
-
-/* In place: one buffer. */
-static void place(const struct trial *t, int rank, char *send, char *recv, char **s, char **d)
-{
-    int64_t part = t->op.count * dtype_size(t->op.dtype);
-    *s = send;
-    *d = recv;
-    if (t->in_place && t->op.kind == COMM_ALL_GATHER)
-        *s = recv + rank * part;
-    if (t->in_place && t->op.kind == COMM_ALL_REDUCE)
-        *s = recv;
-    if (t->in_place && t->op.kind == COMM_REDUCE_SCATTER)
-        *d = send + rank * part;
-}
-
-static int trial_run(struct pair *p, const struct trial *t, int number)
-{
-    struct nccl_rank *r = p->nccl;
-    size_t bytes = (size_t)dtype_size(t->op.dtype), in = (size_t)t->send_count * bytes,
-           out = (size_t)t->recv_count * bytes;
-    struct muster_error err = {0};
-    char *arena = r->arena.base, *send, *recv, *mine_send, *mine_recv;
-    place(t, r->rank, p->expected_send, p->expected, &mine_send, &mine_recv);
-    fill(t, r->rank, 1, mine_recv, t->recv_count);
-    fill(t, r->rank, 0, mine_send, t->send_count);
-    place(t, r->rank, t->host ? p->send : arena, t->host ? p->recv : arena + HALF, &send, &recv);
-    char *first = malloc(in + 1), *second = malloc(out + 1);
-    memcpy(first, mine_send, in);
-    memcpy(second, mine_recv, out);
-    int failed = 0;
-    if (t->host) {
-        memcpy(recv, second, out);
-        memcpy(send, first, in);
-    } else {
-        failed = nccl_put(recv, second, out) || nccl_put(send, first, in);
-    }
-    if (comm_shm()->run(p->shm, &t->op, mine_send, mine_recv, &err))
-        failed = nccl_complain(r, "comm_shm", err.text);
-    else if (number % 2 ? comm_nccl()->run(r->comm, &t->op, send, recv, &err)
-                        : nccl_do(r, r->comm, &t->op, send, recv, &err))
-        failed = nccl_complain(r, "comm_nccl", err.text);
-    if (!failed && t->host)
-        memcpy(second, recv, out);
-    else if (!failed)
-        failed = nccl_get(second, recv, out);
-    failed = failed || compare(r, t, second, mine_recv, number);
-    free(first);
-    free(second);
-    return failed ? -1 : 0;
-}
-
 static int random_operations(struct nccl_rank *r, struct nccl_job *job)
 {
-    struct muster_error err = {0};
-    struct pair p = {.nccl = r};
-    p.cpu = device_cpu()->open(r->rank, 1, &err);
-    p.stream = p.cpu ? device_cpu()->stream_create(p.cpu, "comm", false, &err) : NULL;
-    const struct comm_options options = {.rank = r->rank,
-                                         .size = r->size,
-                                         .store = &job->store,
-                                         .key = "shm",
-                                         .timeout_ns = 60 * NS_PER_S,
-                                         .device = p.cpu,
-                                         .device_ops = device_cpu()};
-    p.shm = p.stream ? comm_shm()->create(&options, &err) : NULL;
-    p.send = malloc(4 * (size_t)HALF);
-    p.recv = p.send + HALF;
-    p.expected_send = p.recv + HALF;
-    p.expected = p.expected_send + HALF;
-    int result = p.shm ? 0 : nccl_complain(r, "comm_shm", err.text);
-    uint64_t state = job->seed;
-    for (int number = 0; !result && number < 60; number++) {
-        struct trial t = make_trial(&state, r->rank, r->size);
-        if (t.takes_part)
-            result = trial_run(&p, &t, number);
-    }
-    comm_shm()->destroy(p.shm);
-    device_cpu()->stream_destroy(p.stream);
-    device_cpu()->close(p.cpu);
-    free(p.send);
-    return result;
+    return nccl_trials(r, job, comm_nccl(), r->comm, 100000, 60);
 }
 
 static void random_operations_match_comm_shm(void **state)
@@ -335,7 +140,8 @@ static int parts(struct nccl_rank *r, struct nccl_job *job)
     struct comm *alone = half ? comm_nccl()->split(half, half->rank, 0, "alone", &err) : NULL;
     if (!alone)
         return nccl_complain(r, "split", err.text);
-    int result = half->size == 2 && alone->size == 1 && half->rank == (r->rank < 2)
+    int result = half->size == 2 && alone->size == 1 && half->rank == (r->rank < 2) &&
+                         nccl_comm_of(alone)->members[0] == r->rank /* as the first comm has it */
                      ? 0
                      : nccl_complain(r, "split", "another place");
     result = result || sum_in(r, r->comm, 15) || sum_in(r, half, r->rank % 2 ? 10 : 5) ||
@@ -343,6 +149,13 @@ static int parts(struct nccl_rank *r, struct nccl_job *job)
     result = result || gather_in(r, half, r->rank % 2 ? 3 : 2, r->rank % 2);
     if (comm_nccl()->split(r->comm, -1, 0, "none", &err))
         result = nccl_complain(r, "split", "a color below 0 was taken");
+    /* A second split by the same name has other members. */
+    struct comm *again = comm_nccl()->split(r->comm, r->rank / 2, r->rank, "half", &err);
+    if (!again)
+        return nccl_complain(r, "split", err.text);
+    result =
+        result || sum_in(r, again, r->rank < 2 ? 3 : 12) || gather_in(r, again, r->rank & ~1, r->rank | 1);
+    comm_nccl()->destroy(again);
     comm_nccl()->destroy(alone);
     comm_nccl()->destroy(half);
     return result ? -1 : 0;
@@ -353,6 +166,31 @@ static void parts_have_their_own_ranks(void **state)
     (void)state;
     struct nccl_job job = {.body = parts};
     assert_int_equal(nccl_job_run(&job, 4), 0);
+}
+
+static int count_of(const char *name)
+{
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    int (*count)(void) = library ? (int (*)(void))(uintptr_t)dlsym(library, name) : NULL;
+    assert_non_null(count);
+    const int found = count();
+    (void)dlclose(library);
+    return found;
+}
+
+/* Resources are shared where operations have one order, and NCCL is asked to leave multiprocessors free. */
+static void parts_share_where_there_is_one_order(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = parts};
+    assert_int_equal(nccl_job_run(&job, 4), 0);
+    const int sharing = count_of("fake_nccl_sharing");
+    assert_true(sharing >= 4 * 3);
+    assert_int_equal(count_of("fake_nccl_policies"), NCCL_CTA_POLICY_EFFICIENCY);
+    setenv("MUSTER_NCCL_ORDER", "free", 1);
+    assert_int_equal(nccl_job_run(&job, 4), 0);
+    unsetenv("MUSTER_NCCL_ORDER");
+    assert_int_equal(count_of("fake_nccl_sharing"), sharing);
 }
 
 /* ---- two comms at once, on a device that runs one operation at a time ---- */
@@ -370,7 +208,7 @@ static int two_comms(struct nccl_rank *r, struct nccl_job *job)
     for (int i = 0; i < 40 && !result; i++) {
         result = comm_nccl()->issue(i % 2 ? second : r->comm, &op, values + (i % 2 ? 1000 : 0),
                                     values + (i % 2 ? 1000 : 0), i % 2 ? r->other : r->stream, &err);
-        if (next_random(&state) % 4 == 0)
+        if (nccl_random(&state) % 4 == 0)
             clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
     }
     result = result || nccl_sync(r, r->stream, &err) || nccl_sync(r, r->other, &err);
@@ -595,6 +433,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(queued_operations_keep_their_order, no_communicator_is_left),
         cmocka_unit_test_teardown(pinned_memory_is_read_in_the_streams_order, no_communicator_is_left),
         cmocka_unit_test_teardown(parts_have_their_own_ranks, no_communicator_is_left),
+        cmocka_unit_test_teardown(parts_share_where_there_is_one_order, no_communicator_is_left),
         cmocka_unit_test_teardown(the_schedule_is_the_order_on_the_device, no_communicator_is_left),
         cmocka_unit_test_teardown(two_streams_share_a_comm, no_communicator_is_left),
         cmocka_unit_test_teardown(sizes_just_below_a_power_of_two, no_communicator_is_left),

@@ -1,11 +1,11 @@
 /* sweep.c - the fault sweep: every call of cudart, cuBLASLt and NCCL in a training run of 3 steps on 2 ranks
  * fails once, each in a run of its own.
  *
- *   gpu_sweep [--all] [--restart] [--graphs] [--comm nccl|host] [--jobs N] [--set KEY=VALUE ...]
+ *   gpu_sweep [--all] [--part K/N] [--restart] [--graphs] [--comm nccl|host] [--jobs N] [--set KEY=VALUE ...]
  *             [FUNCTION | FUNCTION:N@RANK ...]
  *
- * Each time both ranks end within 10 s (more on a machine on which a run without faults takes long) with an
- * error that names the call or its operation; over the host's comm the other rank may name the failed rank
+ * Each time both ranks end within a minute (more on a machine on which a run without faults takes long) with
+ * an error that names the call or its operation; over the host's comm the other rank may name the failed rank
  * instead. An error that no restart would mend is printed by a single rank
  * for both. The ranks leave none of the libraries' objects: no memory, stream, event, graph, communicator,
  * descriptor. A call whose failure does no harm (table below) may also leave a run that ends with the
@@ -15,7 +15,9 @@
  *
  * Without --all a sample fails: the first and the last call of each function, on the ranks in turn. With
  * --all every call fails, on the ranks in turn. Of the calls that are repeated until the work is done (ASKS)
- * at most ASKS_MOST fail, evenly spread, since their number depends on time. */
+ * at most ASKS_MOST fail, evenly spread, since their number depends on time, and of others at most
+ * REPEATS_MOST: a comm makes thousands of events by one loop. --part: every N-th call of a function, from one
+ * on that K and the function's name decide. All parts are all faults. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -31,7 +33,7 @@
 #include "proto/base/text.h"
 #include "tests/gpu/sweep/sweep_pair.h"
 
-enum { FAULTS_MOST = 65536, JOBS_MOST = 16, ASKS_MOST = 60 };
+enum { FAULTS_MOST = 65536, JOBS_MOST = 16, ASKS_MOST = 60, REPEATS_MOST = 300 };
 
 /* ---- facts about a function ---- */
 
@@ -93,7 +95,7 @@ struct fault {
 static struct {
     bool all, restarts, graphs;
     const char *comm;
-    int jobs;
+    int jobs, part, parts; /* part: from 1 on */
     const char *sets[SWEEP_SETS];
     int set_count;
     char *const *wanted;
@@ -104,7 +106,7 @@ static struct {
     struct buffer weights; /* the undisturbed run's */
     struct fault faults[FAULTS_MOST];
     int count;
-} sweep = {.comm = "nccl", .jobs = 4, .limit_ns = 10 * NS_PER_S};
+} sweep = {.comm = "nccl", .jobs = 4, .part = 1, .parts = 1, .limit_ns = 60 * NS_PER_S};
 
 /* Shared by the sweeping processes. */
 static struct shared {
@@ -126,7 +128,9 @@ static bool is_wanted(const char *function)
 static void add_fault(const char *function, int call, int rank, int of)
 {
     struct fault *fault = &sweep.faults[sweep.count];
+    const uint64_t turn = text_hash(TEXT_HASH_START, function, strlen(function)) + (uint64_t)call;
     if (sweep.count == FAULTS_MOST ||
+        (sweep.parts > 1 && turn % (uint64_t)sweep.parts != (uint64_t)sweep.part - 1) ||
         (sweep.count > 0 && call == fault[-1].call && !strcmp(function, fault[-1].function)))
         return;
     (void)snprintf(fault->function, sizeof fault->function, "%s", function);
@@ -146,14 +150,14 @@ static int rank_of(const char *function, int call)
 static void add_function(const char *function, const int counts[SWEEP_RANKS])
 {
     const int most = counts[0] > counts[1] ? counts[0] : counts[1];
-    const bool asks = row_of(function).nature == ASKS;
+    const int tried = row_of(function).nature == ASKS ? ASKS_MOST : REPEATS_MOST;
     int stride = 1;
     if (!is_wanted(function))
         return;
     if (!sweep.all)
         stride = most > 1 ? most : 1;
-    else if (asks && most > ASKS_MOST)
-        stride = most / ASKS_MOST;
+    else if (most > tried)
+        stride = most / tried | 1; /* odd: the ranks take turns */
     for (int call = 1; call <= most; call += stride) {
         int rank = rank_of(function, call);
         if (counts[rank] < call)
@@ -260,9 +264,11 @@ static int run_undisturbed(void)
     }
     if (ranks[0].ns > NS_PER_S) /* where it takes a third of that the machine is another's */
         sweep.limit_ns = (int64_t)((double)sweep.limit_ns * (double)ranks[0].ns / (double)NS_PER_S);
-    printf("undisturbed: %.2f s; a fault has %.0f s\n", (double)ranks[0].ns / (double)NS_PER_S,
-           (double)sweep.limit_ns / (double)NS_PER_S);
-    return find_faults();
+    const int failed = find_faults();
+    printf("undisturbed: %.2f s; %d faults, each of which has %.0f s\n",
+           (double)ranks[0].ns / (double)NS_PER_S, sweep.count, (double)sweep.limit_ns / (double)NS_PER_S);
+    (void)fflush(stdout);
+    return failed;
 }
 
 /* ---- one fault ---- */
@@ -456,6 +462,9 @@ static int read_words(int argc, char *argv[])
             sweep.graphs = true;
         else if (!strcmp(argv[i], "--comm") && *next)
             sweep.comm = argv[++i];
+        else if (!strcmp(argv[i], "--part") && sscanf(next, "%d/%d", &sweep.part, &sweep.parts) == 2 &&
+                 sweep.part > 0 && sweep.part <= sweep.parts)
+            i++;
         else if (!strcmp(argv[i], "--jobs") && atoi(next) > 0 && atoi(next) <= JOBS_MOST)
             sweep.jobs = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--set") && *next && sweep.set_count < SWEEP_SETS)
@@ -489,8 +498,9 @@ static void take_words(void)
 int main(int argc, char *argv[])
 {
     if (read_words(argc, argv)) {
-        fprintf(stderr, "usage: gpu_sweep [--all] [--restart] [--graphs] [--comm nccl|host] [--jobs N] "
-                        "[--set KEY=VALUE ...] [FUNCTION | FUNCTION:N@RANK ...]\n");
+        fprintf(stderr,
+                "usage: gpu_sweep [--all] [--part K/N] [--restart] [--graphs] [--comm nccl|host] [--jobs N] "
+                "[--set KEY=VALUE ...] [FUNCTION | FUNCTION:N@RANK ...]\n");
         return 2;
     }
     const char *sanitized = getenv("MUSTER_SANITIZED");

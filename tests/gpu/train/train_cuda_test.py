@@ -535,9 +535,10 @@ class Behind(Cuda):
 
     def test_it_is_whole_and_memory_for_it_may_be_missing(self):
         models = set()
-        for name, environment in ("one", {}), ("two", {"FAKE_CUDA_FAIL": "cudaHostAlloc:5"}):
+        # work as late as it may run: copies are there because they are waited for. An embedding of more bytes than one checksum is of
+        for name, environment in ("one", {"FAKE_CUDA_SCHEDULE": "late"}), ("two", {"FAKE_CUDA_FAIL": "cudaHostAlloc:5"}):
             folder = self.path / name
-            sets = (f"training.checkpoint_dir={folder}", "training.checkpoint_every=2", "training.steps=6", f"training.output={self.path / 'model'}")
+            sets = (f"training.checkpoint_dir={folder}", "training.checkpoint_every=2", "training.steps=6", f"training.output={self.path / 'model'}", "model.vocabulary=8448")
             self.learns(*sets, **environment)
             wanted = self.model()
             for step in sorted(folder.glob("step-*"), key=lambda path: int(path.name.split("-")[1]))[1:]:
@@ -551,13 +552,15 @@ class Behind(Cuda):
 
 class Moves(Cuda):
     def test_a_checkpoint_goes_from_one_device_to_the_other(self):
-        for first, second, ranks, dtype, architecture in (("cpu", "cuda", 2, "bf16", "gpt2"), ("cuda", "cpu", 2, "fp32", "llama"), ("cuda", "cuda", 1, "fp16", "gpt2")):
-            with self.subTest(f"{first} to {second}"):
-                folder = self.path / f"checkpoints-{first}-{second}"
+        # with NO_SHARD each rank writes a share of what all of them hold
+        for first, second, ranks, strategy, dtype, architecture in (("cpu", "cuda", 2, "FULL_SHARD", "bf16", "gpt2"), ("cuda", "cpu", 2, "FULL_SHARD", "fp32", "llama"),
+                                                                    ("cuda", "cuda", 2, "NO_SHARD", "fp16", "gpt2"), *((("cuda", "cuda", 1, "FULL_SHARD", "fp16", "gpt2"),) if FULL else ())):
+            with self.subTest(f"{first} to {second}", ranks=ranks):
+                folder = self.path / f"checkpoints-{first}-{second}-{ranks}"
                 sets = (f"training.checkpoint_dir={folder}", "training.checkpoint_every=2")
                 # the learning rate's schedule is that of 6 steps in both halves; of the vocabulary a GPU's layout has further rows, and no file
                 shared = ("training.steps=6", "training.schedule=cosine", "training.global_batch=2", f"model.architecture={architecture}", *self.four, *self.types[dtype])
-                half = self.train(*sets, *shared, device=first, ranks=ranks)
+                half = self.train(*sets, *shared, f"training.strategy={strategy}", device=first, ranks=ranks)
                 self.assertEqual(half.status, 0, half.output)
                 steps = sorted(folder.glob("step-*"), key=lambda path: int(path.name.split("-")[1]))
                 for later in steps[1:]:
@@ -665,6 +668,9 @@ class Memory(Cuda):
         large = ("--set", "training.micro_batch=512", "--set", "training.global_batch=512", "--set", "training.sequence_length=512", "--set", "model.channels=1024", "--plan")
         self.assertRegex(self.plan("t4", *large), r"the plan needs .* but 14.8 GB .* is what the NVIDIA T4, 16 GB has next to its libraries; it fits with ")
         self.assertIn("T4, 16 GB (sm_75) has no tf32", self.plan("t4", "--plan", "--set", "training.matmul_precision=tf32"))
+        for change in "training.matmul_precision=bf16", "training.products=onednn":
+            for device in "h100", "cuda":
+                self.assertIn("device cuda multiplies by its own library, in fp32 or tf32: leave ", self.plan(device, "--plan", "--set", change))
         self.assertIn("is not one of auto, cpu, cuda, t4, a100, h100, h200, b200", self.plan("h101", "--plan"))
         self.assertIn("h100 describes a GPU for --plan and --suggest: train with cuda", self.plan("h100"))
         self.assertIn("a prediction for training.device: h100: parts of a step are measured on the CPU alone", self.plan("h100", "--plan", "--predict"))

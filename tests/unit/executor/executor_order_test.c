@@ -50,6 +50,29 @@ static void stages(void **state)
         }
 }
 
+/* Two pairs among three stages share a parameter each: each pair has its own comm. */
+static void parameters_that_stages_share(void **state)
+{
+    (void)state;
+    const struct plan_model_layer sizes = {1024, 256, 256}, loss = {0, 256, 256};
+    struct plan_model *m = plan_model_create("tied", 8, 6);
+    const int a = plan_model_param(m, "a", 16, 16, true, 0), b = plan_model_param(m, "b", 16, 16, true, 1);
+    for (int l = 0; l < 6; l++) {
+        plan_model_layer(m, "layer", l < 5 ? sizes : loss, l - 1);
+        plan_model_use(m, l, plan_model_param(m, "own", 16, 16, true, 2 + l));
+    }
+    plan_model_use(m, 0, a), plan_model_use(m, 5, a);
+    plan_model_use(m, 1, b), plan_model_use(m, 3, b);
+    plan_model_stages(m, 3);
+    for (int shard = 1; shard < 3; shard++) {
+        struct plan_options o = plan_world_options(STRATEGY_FULL_SHARD, 3, 1, shard);
+        o.shape = (struct shape){1, 16};
+        o.micro_batches = 3;
+        order_check("shared parameters", m, &o);
+    }
+    plan_model_destroy(m);
+}
+
 static void compressed_steps_and_dense_ones(void **state)
 {
     (void)state;
@@ -68,12 +91,15 @@ static void compressed_steps_and_dense_ones(void **state)
 static void running_statistics(void **state)
 {
     (void)state;
-    struct plan_model *m = plan_model_cnn(2, 900);
-    struct plan_options o = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
-    plan_model_statistics(m, 10);
-    o.check = true;
-    order_check("statistics", m, &o);
-    plan_model_destroy(m);
+    for (int narrow = 0; narrow < 2; narrow++) { /* with masters */
+        struct plan_model *m = plan_model_cnn(2, 900);
+        struct plan_options o = plan_world_options(STRATEGY_FULL_SHARD, 1, 1, 2);
+        plan_model_statistics(m, 10);
+        o.check = true;
+        o.param_dtype = narrow ? DTYPE_BF16 : DTYPE_F32;
+        order_check("statistics", m, &o);
+        plan_model_destroy(m);
+    }
 }
 
 static void random_plans(void **state)
@@ -111,6 +137,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strategies),
         cmocka_unit_test(stages),
+        cmocka_unit_test(parameters_that_stages_share),
         cmocka_unit_test(compressed_steps_and_dense_ones),
         cmocka_unit_test(running_statistics),
         cmocka_unit_test(random_plans),

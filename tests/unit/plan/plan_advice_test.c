@@ -421,7 +421,9 @@ static void json_says_what_the_plan_says(void **state)
     options.recompute = (struct recompute_options){RECOMPUTE_EVERY, 2};
     struct plan plan = built(m, &options);
     scope_buffer text = {0};
+    assert_int_equal(buffer_text(&text, "{"), 0);
     assert_int_equal(plan_json(&m->model, &plan, ",\n \"device\": {\"left\": 5}", &text), 0);
+    assert_int_equal(buffer_text(&text, "}"), 0);
     json_error_t error;
     json_t *root = json_loads(text.data, JSON_REJECT_DUPLICATES, &error);
     if (!root)

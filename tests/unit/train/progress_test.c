@@ -126,8 +126,9 @@ static void a_prediction_says_what_it_is_from(void **state)
     assert_int_equal(prediction_text("the plan\n", &p, 64, false, &out), 0);
     assert_non_null(strstr(out.data, "this machine has no room for all 64 ranks"));
     buffer_clear(&out);
-    assert_int_equal(prediction_text("{\"hash\": \"1\"}\n", &p, 2, true, &out), 0);
-    assert_non_null(strstr(out.data, "{\"hash\": \"1\",\n \"prediction\": {\"step_s\": 0.050000"));
+    assert_int_equal(prediction_text("\"last\": {\"hash\": \"1\"}", &p, 2, true, &out), 0);
+    assert_non_null(
+        strstr(out.data, "{\"last\": {\"hash\": \"1\"},\n \"prediction\": {\"step_s\": 0.050000"));
 }
 
 int main(void)
