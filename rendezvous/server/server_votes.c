@@ -166,8 +166,15 @@ static void begin_office(struct transport *c, struct command *command)
     (void)server_step(c, &command->event, &local);
 }
 
-/* All members, and the spares: a spare may have become a voter. */
-static void tell_members(struct transport *c)
+/* A voter without a rank: it gets no WORLD. */
+static bool is_spare_voter(const struct world_record *record, struct agent_incarnation agent)
+{
+    return record_find_voter(record, agent) >= record->nodes;
+}
+
+/* The record for all members and spares, or for spares that are voters alone. One that does not know that it
+ * is a voter has no door, and no vote. */
+static void tell_members(struct transport *c, bool spares_alone)
 {
     struct takeover_message told = {.kind = TAKEOVER_MOVED,
                                     .from = &c->office.self,
@@ -176,7 +183,8 @@ static void tell_members(struct transport *c)
                                     .server = &c->office.self};
     for (int slot = 0; slot < c->routes.slot_count; slot++) {
         const struct route *route = &c->routes.slots[slot];
-        if (!route->session)
+        if (!route->session ||
+            (spares_alone && !is_spare_voter(told.known, roster_incarnation(c->roster, slot))))
             continue;
         c->message.kind = WIRE_VOTE;
         c->message.vote.job_id = c->options->job_id;
@@ -191,12 +199,12 @@ static void chosen(struct transport *c, const struct world_record *record)
     struct sender local = {.session = SERVER_LOCAL_SESSION};
     const struct roster_event event = {.kind = ROSTER_CHOSEN, .session = SERVER_LOCAL_SESSION};
     c->office.known = *record;
-    if (record->revision) {
-        tell_members(c);
-        return;
+    if (!record->revision) {
+        c->revision_asked = false;
+        (void)server_step(c, &event, &local);
     }
-    c->revision_asked = false;
-    (void)server_step(c, &event, &local);
+    if (c->roster)
+        tell_members(c, !record->revision);
 }
 
 void server_obey(struct transport *c, struct command *command)

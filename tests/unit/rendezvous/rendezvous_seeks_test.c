@@ -22,7 +22,7 @@
 #include "tests/support/cmocka_all.h"
 #include "tests/support/free_port.h"
 
-enum { NODES = 3, PATIENCE_S = 60 };
+enum { NODES = 3, ROOM = NODES + 1, PATIENCE_S = 60 };
 
 static uint64_t first_seed = 1, last_seed = 4;
 
@@ -37,10 +37,10 @@ struct node {
 
 struct job {
     uint64_t random, seed;
-    uint16_t ports[NODES];
-    struct node nodes[NODES];
-    pthread_t closing[NODES]; /* an end waits for the other nodes */
-    bool closes[NODES], ends;
+    uint16_t ports[ROOM];
+    struct node nodes[ROOM];
+    pthread_t closing[ROOM]; /* an end waits for the other nodes */
+    bool closes[ROOM], ends;
     const struct log_sink *log;
 };
 
@@ -50,15 +50,15 @@ static uint64_t draw(struct job *job, uint64_t below)
     return (job->random >> 33) % below;
 }
 
-static void open_node(struct job *job, int i)
+static void open_node(struct job *job, int i, int most)
 {
-    static const char *const names[NODES] = {"a", "b", "c"};
+    static const char *const names[ROOM] = {"a", "b", "c", "d"};
     const struct membership_options options = {.mode = i ? MEMBERSHIP_CLIENT : MEMBERSHIP_SERVER,
                                                .job_id = "job",
                                                .agent_name = names[i],
                                                .node_rank = -1,
                                                .min_nodes = 2,
-                                               .max_nodes = NODES,
+                                               .max_nodes = most,
                                                .elastic = true,
                                                .local_world_size = 1,
                                                .role = "trainer",
@@ -137,9 +137,9 @@ static void work(struct job *job, int i)
 
 static void turn(struct job *job)
 {
-    struct pollfd fds[NODES];
+    struct pollfd fds[ROOM];
     struct membership_event event;
-    for (int i = 0; i < NODES; i++) {
+    for (int i = 0; i < ROOM; i++) {
         struct node *node = &job->nodes[i];
         fds[i] = (struct pollfd){.fd = -1};
         if (!instant_reached(clock_now(NULL), node->wakes_at))
@@ -155,7 +155,7 @@ static void turn(struct job *job)
         fds[i] =
             (struct pollfd){.fd = node->membership ? membership_fd(node->membership) : -1, .events = POLLIN};
     }
-    (void)poll(fds, NODES, 2);
+    (void)poll(fds, ROOM, 2);
 }
 
 static void run_for(struct job *job, int64_t ns)
@@ -182,7 +182,7 @@ static void seek(struct job *job, int i)
 static bool is_there(const struct job *job)
 {
     bool there = false;
-    for (int i = 0; i < NODES; i++)
+    for (int i = 0; i < ROOM; i++)
         there |= job->nodes[i].membership != NULL;
     return there;
 }
@@ -196,7 +196,7 @@ static void finish(struct job *job)
             fail_msg("seed %" PRIu64 ": the job stands still", job->seed);
         turn(job);
     }
-    for (int i = 0; i < NODES; i++)
+    for (int i = 0; i < ROOM; i++)
         if (job->closes[i])
             assert_int_equal(pthread_join(job->closing[i], NULL), 0);
 }
@@ -208,7 +208,7 @@ static void play(uint64_t seed)
     for (int i = 0; i < NODES; i++)
         job.ports[i] = test_free_port();
     for (int i = 0; i < NODES; i++)
-        open_node(&job, i);
+        open_node(&job, i, NODES);
     while (!job.nodes[0].world.epoch || !job.nodes[1].world.epoch || !job.nodes[2].world.epoch)
         turn(&job);
     for (uint64_t left = 1 + draw(&job, 5); left; left--) {
@@ -247,13 +247,48 @@ static void the_port_of_a_voter_is_taken(void **state)
     assert_int_equal(bind(holder, (const struct sockaddr *)&address, sizeof address), 0);
     assert_int_equal(listen(holder, 1), 0);
     for (int i = 0; i < NODES; i++)
-        open_node(&job, i);
+        open_node(&job, i, NODES);
     while (!job.nodes[1].world.epoch || !said[0])
         turn(&job);
     (void)snprintf(expected, sizeof expected, "port %u, which was reserved for it: ", (unsigned)job.ports[1]);
     assert_non_null(strstr(said, expected));
     finish(&job);
     assert_int_equal(close(holder), 0);
+}
+
+static struct takeover *rules_of(struct job *job, int i)
+{
+    return &job->nodes[i].membership->transport->rules;
+}
+
+/* Two nodes, and two spares: the first spare takes a lost node's place, and the other one becomes a voter. It
+ * gets no world, and hears of its vote at once: the next loss may be the first spare's. */
+static void a_spare_that_becomes_a_voter_with_a_new_world_opens_its_door(void **state)
+{
+    struct job job = {.seed = 1, .random = 1};
+    (void)state;
+    for (int i = 0; i < ROOM; i++)
+        job.ports[i] = test_free_port();
+    open_node(&job, 0, 2);
+    open_node(&job, 1, 2);
+    while (!job.nodes[0].world.epoch || !job.nodes[1].world.epoch)
+        turn(&job);
+    open_node(&job, 2, 2);
+    while (rules_of(&job, 0)->known.voter_count != 3) /* the first spare */
+        turn(&job);
+    open_node(&job, 3, 2);
+    run_for(&job, 50 * NS_PER_MS);
+    membership_destroy(job.nodes[1].membership, 0);
+    job.nodes[1] = (struct node){0};
+    const struct instant limit = instant_add(clock_now(NULL), PATIENCE_S * NS_PER_S);
+    while (!job.nodes[2].world.epoch || !job.nodes[3].membership->transport->door.transport) {
+        if (instant_reached(clock_now(NULL), limit))
+            fail_msg("the second spare does not know that it votes");
+        turn(&job);
+    }
+    assert_int_equal(rules_of(&job, 3)->known.round, rules_of(&job, 0)->known.round);
+    assert_true(record_find_voter(&rules_of(&job, 3)->known, rules_of(&job, 3)->self.incarnation) == 2);
+    finish(&job);
 }
 
 static void a_job_ends_however_often_its_agents_seek(void **state)
@@ -265,8 +300,10 @@ static void a_job_ends_however_often_its_agents_seek(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_port_of_a_voter_is_taken),
-                                       cmocka_unit_test(a_job_ends_however_often_its_agents_seek)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_port_of_a_voter_is_taken),
+        cmocka_unit_test(a_spare_that_becomes_a_voter_with_a_new_world_opens_its_door),
+        cmocka_unit_test(a_job_ends_however_often_its_agents_seek)};
     if (argc == 3) {
         first_seed = strtoull(argv[1], NULL, 10);
         last_seed = strtoull(argv[2], NULL, 10);
