@@ -101,6 +101,8 @@ static struct comm *join_part(struct tcp_comm *tcp, const char *name, const stru
     int count = comm_members(votes, size, me, members, &rank);
     struct comm_options options = comm_part_options(&tcp->comm, rank, count, name);
     options.address = tcp->address;
+    options.store =
+        tcp->board.store; /* a member may be lost before it calls: the end of the store is heard */
     GUARD(guard_comm) struct comm *comm = tcp_make(&options, err);
     if (!comm || count == 1)
         return take_pointer(&comm);

@@ -13,6 +13,8 @@
 
 #include "proto/base/error.h"
 #include "proto/base/io.h"
+#include "proto/base/text.h"
+#include "runtime/comm/comm_tcp_internal.h"
 #include "tests/unit/comm/comm_test_ranks.h"
 
 /* ---- stores that see who publishes an address; the wrapped store is the first member ---- */
@@ -247,6 +249,62 @@ static void meeting_takes_few_requests(void **state)
     kv_memory_destroy(memory);
 }
 
+/* ---- a round that ends while a comm is split ---- */
+
+struct ending_store {
+    struct kv_store real;
+    _Atomic bool gone;
+};
+
+static int pass_set(void *ctx, const char *key, const void *data, size_t n, struct muster_error *err)
+{
+    const struct kv_store *real = ctx;
+    return real->set(real->ctx, key, data, n, err);
+}
+
+static bool ending_is_gone(void *ctx)
+{
+    const struct ending_store *ending = ctx;
+    return ending->gone;
+}
+
+/* Rank 1 votes, as in a split, and is lost before it calls rank 0. */
+static int vote_and_go(struct test_rank *r, struct test_job *job)
+{
+    struct { /* as comm_tcp.c has it */
+        struct comm_vote vote;
+        uint64_t name;
+        struct tcp_listing at;
+    } records[2] = {0};
+    struct ending_store *ending = job->store.ctx;
+    struct muster_error *err = &job->errors[r->rank];
+    if (r->rank == 0)
+        return comm_tcp()->split(r->comm, 0, 0, "half", err) ? -1 : 0;
+    records[1].vote = (struct comm_vote){0, 1};
+    records[1].name = text_hash(TEXT_HASH_START, "half", 4);
+    tcp_comm_of(r->comm)->splits++;
+    if (tcp_gather_records(tcp_comm_of(r->comm), records, sizeof records[0], err))
+        return test_rank_complain(r, "vote", err->text);
+    ending->gone = true;
+    return 0;
+}
+
+/* Without that the wait would last until the comm's time-out. */
+static void a_round_that_ends_ends_a_split(void **state)
+{
+    struct kv_memory *memory = kv_memory_create(NULL);
+    struct ending_store ending = {.real = kv_memory_store(memory)};
+    struct test_job job = {
+        .body = vote_and_go,
+        .store = {
+            .set = pass_set, .get = pass_get, .add = pass_add, .is_gone = ending_is_gone, .ctx = &ending}};
+    (void)state;
+    assert_int_equal(test_job_run(&job, 2), 0);
+    assert_int_equal(job.errors[0].code, MUSTER_E_PEER);
+    assert_non_null(strstr(job.errors[0].text, "waiting for higher ranks: the store is gone"));
+    kv_memory_destroy(memory);
+}
+
 static void time_out_in_data_names_the_peer(void **state)
 {
     (void)state;
@@ -274,6 +332,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ranks_that_are_slow_to_speak_are_heard),
         cmocka_unit_test(time_out_in_data_names_the_peer),
         cmocka_unit_test(meeting_takes_few_requests),
+        cmocka_unit_test(a_round_that_ends_ends_a_split),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
