@@ -257,8 +257,8 @@ static void tell_of_the_end(struct membership *m, int64_t linger_ns)
     static const int64_t step_ns = 20 * NS_PER_MS;
     struct transport *c = m->transport;
     struct takeover_actions actions;
-    if (!m->over || !c->serves || c->rules.reason == TAKEOVER_BEGUN) /* nobody looks for the first server */
-        return;
+    if (!m->over || !c->serves || (c->rules.reason == TAKEOVER_BEGUN && !server_misses_a_node(&c->door)))
+        return; /* no agent looks for the first server */
     c->door.operations->part(&c->door, linger_ns);
     while (!server_has_ended(&c->door)) {
         const struct instant now = clock_now(m->options.clock);

@@ -333,6 +333,9 @@ void roster_wake(struct roster *roster, struct instant now);
 /* Whether the server must outlive its agent, which has left: the others are still stopping. It ends in
  * time. */
 bool roster_holds_server(const struct roster *roster);
+/* When a node was lost the last time, in a job that has ended well since: it may live, and look for its
+ * server. INSTANT_NEVER: none was. */
+struct instant roster_last_missed(const struct roster *roster);
 /* How many members besides the hosting agent there are. */
 int roster_remote_count(const struct roster *roster);
 static inline bool roster_has_remote(const struct roster *roster)

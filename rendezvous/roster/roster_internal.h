@@ -88,6 +88,7 @@ struct roster {
     int world_nodes, world_size;   /* sizes of the current world: its nodes are by_rank[0..world_nodes-1] */
     struct instant state_deadline; /* FORMING: join; STOPPING: stop; FINISHING: exit barrier; else never */
     struct instant loss_check;     /* no member can be lost before */
+    struct instant last_loss;      /* of a member; never: none was lost */
     struct instant awake; /* broken connections have time until then, at least: the server was suspended */
     int apart; /* FORMING: a slot without a connection, for which the world that is ready waits; -1: none */
     /* an elastic world's changes */

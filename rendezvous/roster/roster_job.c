@@ -126,6 +126,7 @@ bool roster_lose(struct roster_work *w, struct roster_member *member, const char
 {
     struct roster *roster = w->roster;
     bool must_stop = roster_has_workers(member);
+    roster->last_loss = w->now;
     /* A draining member has already announced that it leaves. */
     if (must_stop || (member->state == MEMBER_STOPPING && !member->draining))
         roster_record_lost(w, member, why);

@@ -149,6 +149,7 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     for (int i = 0; i < slots; i++) {
         roster->members[i].group_rank = -1;
         roster->members[i].lost_at = INSTANT_NEVER;
+        roster->last_loss = INSTANT_NEVER;
         roster->by_rank[i] = i; /* for ever in a static world */
     }
     if (!options->elastic)
@@ -510,6 +511,12 @@ void roster_wake(struct roster *roster, struct instant now)
 bool roster_holds_server(const struct roster *roster)
 {
     return roster->state == JOB_STOPPING && roster->departs;
+}
+
+struct instant roster_last_missed(const struct roster *roster)
+{
+    const bool well = roster->state > JOB_DEPARTED && !roster->verdict_code;
+    return well ? roster->last_loss : INSTANT_NEVER;
 }
 
 int roster_remote_count(const struct roster *roster)

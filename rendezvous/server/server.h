@@ -46,6 +46,8 @@ struct server_frame *server_take_frame(struct membership *m);
 /* Answers a frame on its route, if that is still there. */
 int server_answer(struct membership *m, const struct server_frame *frame, const struct wire_message *message,
                   struct muster_error *err);
+/* The job has ended well, and a node that was lost may still look for its server. */
+bool server_misses_a_node(const struct membership *m);
 /* After its part: whether the thread has ended. */
 bool server_has_ended(const struct membership *m);
 /* A voter that has sent something since the last call. Whether there was one. */

@@ -264,8 +264,9 @@ struct transport {
     int heard_count;
     int64_t linger_ns; /* closing */
     struct instant close_deadline;
-    struct instant newcomers_until; /* closing: an elected server stays until then for late agents */
-    int others;                     /* remaining members */
+    struct instant closing_at; /* closing */
+    struct instant missed_at;  /* roster_last_missed */
+    int others;                /* remaining members */
     /* the agent's own */
     int wake_fd, ready_fd; /* to the thread, to the agent */
     pthread_t thread;

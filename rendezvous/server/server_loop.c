@@ -68,12 +68,22 @@ static void run_commands(struct transport *c)
     }
 }
 
-/* A job that is taken over may end at once. An agent at the endpoint, which was told of the new server in
- * that moment, is on its way: it gets the verdict, and does not wait for a job that is over. */
+/* How long the server of a job that is over stays for agents on their way: they get the verdict, and do not
+ * wait for a job that is over. After an election an agent at the endpoint may just have been told of the new
+ * server. A node that was lost in the last seconds may live: it looks for the server as soon as it is heard
+ * again. */
+static struct instant newcomers_limit(const struct transport *c)
+{
+    static const int64_t stay_ns = NS_PER_S, lately_ns = 5 * NS_PER_S;
+    const bool missed = c->missed_at.ns != INSTANT_NEVER.ns &&
+                        !instant_reached(c->closing_at, instant_add(c->missed_at, lately_ns));
+    const int64_t ns = (c->elected ? stay_ns : 0) + (missed ? stay_ns : 0);
+    return instant_min(c->close_deadline, instant_add(c->closing_at, ns));
+}
+
 static bool awaits_newcomers(const struct transport *c, struct instant now)
 {
-    return c->elected && c->roster && roster_state(c->roster) > JOB_DEPARTED &&
-           !instant_reached(now, c->newcomers_until);
+    return c->roster && roster_state(c->roster) > JOB_DEPARTED && !instant_reached(now, newcomers_limit(c));
 }
 
 /* The server leaves last: after a verdict or a handover it stays until the others have left, within the
@@ -83,6 +93,7 @@ static bool may_end(struct transport *c, struct instant now)
     const bool held = c->roster && roster_holds_server(c->roster);
     pthread_mutex_lock(&c->lock);
     c->others = c->roster ? roster_remote_count(c->roster) : 0;
+    c->missed_at = c->roster ? roster_last_missed(c->roster) : INSTANT_NEVER;
     if (c->closing && held)
         c->close_deadline = instant_add(now, c->linger_ns);
     bool closing = c->closing && !c->first, broken = c->fatal.code != 0;
@@ -107,7 +118,7 @@ static int wait_for_work(struct transport *c)
     pthread_mutex_lock(&c->lock);
     struct instant due = c->closing ? c->close_deadline : INSTANT_NEVER;
     if (c->closing && awaits_newcomers(c, clock_now(c->clock)))
-        due = instant_min(due, c->newcomers_until);
+        due = instant_min(due, newcomers_limit(c));
     pthread_mutex_unlock(&c->lock);
     due = instant_min(due, instant_min(c->confirm_at, roster_due(c)));
     due = instant_min(due, admission_deadline(&c->admission));

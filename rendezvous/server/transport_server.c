@@ -10,9 +10,6 @@
 #include "proto/base/thread.h"
 #include "rendezvous/server/server_internal.h"
 
-/* How long an elected server stays for agents that were told of it: they join at once. */
-enum { NEWCOMERS_MS = 1000 };
-
 static int server_fd(const struct membership *m)
 {
     return m->transport->ready_fd;
@@ -165,8 +162,7 @@ static void server_part(struct membership *m, int64_t linger_ns)
         c->closing = true;
         c->linger_ns = linger_ns;
         c->close_deadline = instant_add(clock_now(m->options.clock), linger_ns);
-        c->newcomers_until = instant_min(c->close_deadline,
-                                         instant_add(clock_now(m->options.clock), NEWCOMERS_MS * NS_PER_MS));
+        c->closing_at = clock_now(m->options.clock);
     }
     pthread_mutex_unlock(&c->lock);
     server_signal_fd(c->wake_fd);
@@ -180,6 +176,15 @@ static int server_parting(const struct membership *m)
     int others = c->closing && !c->ended ? c->others : 0;
     pthread_mutex_unlock(&c->lock);
     return others;
+}
+
+bool server_misses_a_node(const struct membership *m)
+{
+    struct transport *c = m->transport;
+    pthread_mutex_lock(&c->lock);
+    const bool misses = c->missed_at.ns != INSTANT_NEVER.ns;
+    pthread_mutex_unlock(&c->lock);
+    return misses;
 }
 
 bool server_has_ended(const struct membership *m)

@@ -303,6 +303,10 @@ static void a_lost_node_costs_one_and_ranks_stay(void **state)
     assert_int_equal(f->failed_class[2], 0);     /* planned */
     assert_int_equal(f->world[2].group_rank, 1); /* it keeps its place */
     assert_int_equal(f->world[1].group_rank, 2);
+    assert_true(roster_last_missed(f->roster).ns == INSTANT_NEVER.ns); /* the job goes on */
+    for (int i = 0; i < 6; i++)
+        report(f, i % 3, i < 3 ? MEMBERSHIP_REPORT_RUNNING : MEMBERSHIP_REPORT_DONE);
+    assert_true(roster_last_missed(f->roster).ns < INSTANT_NEVER.ns);
 }
 
 static void a_broken_connection_is_given_half_a_second(void **state)
