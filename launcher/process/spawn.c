@@ -179,6 +179,26 @@ static bool is_passing(int error)
            error == ENFILE || error == ETIMEDOUT || error == EREMOTEIO || error == ENOTCONN;
 }
 
+static size_t text_bytes_of(char *const *texts)
+{
+    size_t bytes = 0;
+    for (; texts && *texts; texts++)
+        bytes += strlen(*texts) + 1;
+    return bytes;
+}
+
+/* The worker's environment has more than the agent's: a line that the agent was given may be too long for it.
+ */
+static void explain_length(const struct spawn_options *options, struct muster_error *err)
+{
+    errno = E2BIG;
+    error_errno(err,
+                "%s %s (%zu bytes of arguments, %zu of environment; the kernel takes %ld of both together, a "
+                "quarter of ulimit -s, and 128 KiB in each: put long lists into a file)",
+                step_texts[SPAWN_EXEC], options->path, text_bytes_of(options->argv),
+                text_bytes_of(options->envp), sysconf(_SC_ARG_MAX));
+}
+
 static void explain(const struct spawn_options *options, const struct spawn_obstacle *obstacle,
                     int *exit_code, struct muster_error *err)
 {
@@ -192,7 +212,9 @@ static void explain(const struct spawn_options *options, const struct spawn_obst
             hint = " (neither a binary of this machine nor a script with a #! line)";
     }
     errno = obstacle->error;
-    if (obstacle->step == SPAWN_DIRECTORY)
+    if (obstacle->step == SPAWN_EXEC && obstacle->error == E2BIG)
+        explain_length(options, err);
+    else if (obstacle->step == SPAWN_DIRECTORY)
         error_errno(err, "%s %s", step_texts[SPAWN_DIRECTORY], options->directory);
     else
         error_errno(err, "%s %s%s", step_texts[obstacle->step], options->path, hint);
