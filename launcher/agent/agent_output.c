@@ -397,10 +397,8 @@ int agent_output_route(struct agent *agent, struct worker *worker, int stream, s
         file = log_files_take(agent->output->opening, worker->local_rank, stream);
     if (plan.redirect && !agent->config->log_max_size) {
         *route = (struct agent_route){file.fd, true};
-        if (stream == STDERR_FILENO)
-            worker->stderr_file = file.path; /* from which the report takes the last lines */
-        else
-            mem_free(file.path);
+        /* from which the report takes the last lines, and whose disk may be full */
+        *(stream == STDERR_FILENO ? &worker->stderr_file : &worker->stdout_file) = file.path;
         return 0;
     }
     if (!plan.tee && !plan.redirect && stream == STDOUT_FILENO &&

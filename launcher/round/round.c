@@ -97,6 +97,7 @@ void round_end(struct round *round)
         if (worker->kept)
             continue;
         assert(!worker->streams[1] && !worker->streams[2]);
+        mem_free(worker->stdout_file);
         mem_free(worker->stderr_file);
         mem_free(worker->error_file);
         *worker = (struct worker){.local_rank = i, .rank = worker->rank};

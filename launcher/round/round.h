@@ -36,7 +36,8 @@ struct worker {
     int end_code, end_status;       /* si_code and si_status of its end */
     struct pump_stream *streams[3]; /* agent_output.c; by descriptor number; NULL: does not pass through us */
     struct instant begun, ended;    /* ended: when it was reaped */
-    char *stderr_file;              /* only if stderr is redirected */
+    char *stdout_file;              /* only if stdout is redirected, by the worker's own descriptor */
+    char *stderr_file;              /* the same of stderr */
     char *error_file;
 };
 

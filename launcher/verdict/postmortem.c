@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "launcher/loop/background_job.h"
@@ -16,6 +17,8 @@
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
+
+enum { LEFT_BYTES = 4096 }; /* a disk with less is full */
 
 struct list {
     struct observed_failure *first, **end; /* end: where the next one goes; NULL: &first */
@@ -53,6 +56,7 @@ struct postmortem {
 
 static void empty(struct observed_failure *failure)
 {
+    mem_free(failure->stdout_file);
     mem_free(failure->stderr_file);
     mem_free(failure->error_file);
 }
@@ -130,7 +134,8 @@ static void read_error_file(struct observed_failure *body, struct instant starte
     (void)snprintf(failure->error_file, sizeof failure->error_file, "%s", body->error_file);
     if (io_read_file(body->error_file, ERROR_FILE_LIMIT, &text, &err) < 0 ||
         error_file_parse(text.data ? text.data : "", text.length, &report, &err) < 0) {
-        (void)snprintf(body->note, sizeof body->note, "%s", err.text);
+        (void)snprintf(body->note, sizeof body->note, "the error file of rank %d is not used: %.*s",
+                       failure->rank, (int)sizeof body->note - 64, err.text);
         return;
     }
     memcpy(failure->message, report.message, sizeof failure->message);
@@ -144,6 +149,27 @@ static void read_error_file(struct observed_failure *body, struct instant starte
         failure->wall_ns = report.wall_ns;
 }
 
+/* Output that found no room has no words about it. An error that a worker did print is not replaced, unless
+ * it is this one. */
+static void look_at_disk(struct observed_failure *body, const char *path)
+{
+    struct worker_failure *failure = &body->failure;
+    struct statvfs disk;
+    char text[MUSTER_ERROR_TEXT - 64];
+    if (!path || failure->exit_code <= 0 || statvfs(path, &disk) < 0)
+        return;
+    const unsigned long long left =
+        (unsigned long long)(geteuid() ? disk.f_bavail : disk.f_bfree) * disk.f_frsize;
+    if (left >= LEFT_BYTES)
+        return;
+    (void)snprintf(text, sizeof text, "the disk of its log file is full, %llu bytes are left: %s", left,
+                   path);
+    if (!*failure->message && (!*failure->tail || strstr(failure->tail, "No space left on device")))
+        (void)snprintf(failure->message, sizeof failure->message, "%s", text);
+    else if (!*body->note && !strstr(failure->message, "log file is full"))
+        (void)snprintf(body->note, sizeof body->note, "rank %d: %s", failure->rank, text);
+}
+
 static void examine(void *payload)
 {
     struct examination *x = payload;
@@ -155,6 +181,8 @@ static void examine(void *payload)
             read_tail(body->stderr_file, body->failure.tail, sizeof body->failure.tail);
         if (body->error_file)
             read_error_file(body, x->started);
+        look_at_disk(body, body->stdout_file);
+        look_at_disk(body, body->stderr_file);
         if (failures)
             failures[i] = &body->failure;
     }
@@ -264,9 +292,11 @@ static bool copy_failures(const struct list *list, struct examination *x)
     for (const struct observed_failure *from = list->first; from; from = from->next) {
         struct observed_failure *to = &x->failures[x->count++];
         *to = *from;
+        to->stdout_file = from->stdout_file ? mem_strdup(from->stdout_file) : NULL;
         to->stderr_file = from->stderr_file ? mem_strdup(from->stderr_file) : NULL;
         to->error_file = from->error_file ? mem_strdup(from->error_file) : NULL;
-        if (!from->stderr_file != !to->stderr_file || !from->error_file != !to->error_file)
+        if (!from->stdout_file != !to->stdout_file || !from->stderr_file != !to->stderr_file ||
+            !from->error_file != !to->error_file)
             return false;
     }
     return true;

@@ -1,5 +1,6 @@
-/* postmortem.h - the diagnostics of one round's failed workers: the last lines of a redirected stderr,
- * their error files, evidence from the kernel and the GPU driver (kernel_evidence.h).
+/* postmortem.h - the diagnostics of one round's failed workers: the last lines of a redirected stderr, a full
+ * disk of redirected output, their error files, evidence from the kernel and the GPU driver
+ * (kernel_evidence.h).
  *
  * Read by a thread: log directories are on network file systems, and a hang of one must delay neither the
  * heartbeats nor the stop of the other workers. Ends are added as they are seen; waiting ones are examined
@@ -23,9 +24,10 @@ struct observed_failure {
     bool hung;         /* the caller's: hung next to the reported worker; only its place is of interest */
     bool place;        /* postmortem_take: failure.traceback is where it was, and no error */
     bool more_found;   /* postmortem_take: something was filled in */
-    char *stderr_file; /* to be read for failure.tail; NULL: that is what there is. Both are owned */
+    char *stdout_file; /* redirected: its disk is looked at; NULL: it is not. All three are owned */
+    char *stderr_file; /* to be read for failure.tail; NULL: that is what there is */
     char *error_file;  /* NULL: it was given none */
-    char note[MUSTER_ERROR_TEXT];  /* an error file that cannot be used: why; else "" */
+    char note[MUSTER_ERROR_TEXT];  /* a warning: an error file that cannot be used, a full disk; "" */
     struct observed_failure *next; /* while postmortem has it */
 };
 

@@ -235,6 +235,7 @@ class Shouting(AdoptingTest):
                     self.assertLess(shown, total)  # it was really full
                     self.assertIn("are missing in the log files", err)
                 else:
+                    self.assertRegex(err, r"the disk of its log file is full, \d+ bytes are left: .*small/logs.*/stdout.log")
                     self.assertIn("No space left on device", err + "".join(p.read_text() for p in logs))
                 self.assertEqual("Root Cause" in err, code != 0)
 
