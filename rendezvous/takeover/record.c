@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "proto/base/text.h"
 
 static int ballot_order(uint64_t a, uint64_t b)
 {
@@ -117,16 +116,4 @@ int record_check(const struct world_record *record, struct muster_error *err)
         return error_set(err, MUSTER_E_PROTOCOL,
                          "a world's record was not proposed by its server, the first of its voters");
     return 0;
-}
-
-void record_describe(const struct world_record *record, char *out, size_t size)
-{
-    out[0] = '\0';
-    if (!record->epoch) {
-        (void)text_append(out, size, "no round yet");
-        return;
-    }
-    (void)text_append(out, size, "round %" PRIu32 " of %s, voters", record->round, record->voters[0].name);
-    for (int i = 0; i < record->voter_count; i++)
-        (void)text_append(out, size, "%s %s", i ? "," : "", record->voters[i].name);
 }

@@ -90,9 +90,6 @@ int voter_check(const struct voter *voter, struct muster_error *err);
 /* A record that was received: whether it can be one. MUSTER_E_PROTOCOL with the value and the limit. */
 int record_check(const struct world_record *record, struct muster_error *err);
 
-/* "round 4 of node1, voters node1, node3, node5"; NUL-terminated, truncated to size. */
-void record_describe(const struct world_record *record, char *out, size_t size);
-
 #ifdef __cplusplus
 }
 #endif

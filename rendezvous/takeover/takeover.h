@@ -144,7 +144,7 @@ struct takeover_actions {
     struct takeover_action items[TAKEOVER_ACTIONS_LIMIT];
 };
 
-/* Fields are for takeover.c; tests and the status read them. */
+/* Fields are for takeover*.c; tests and the status read them. */
 struct takeover {
     struct voter self;
     enum takeover_state state;

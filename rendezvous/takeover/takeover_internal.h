@@ -1,4 +1,5 @@
-/* takeover_internal.h - the steps of takeover.c and takeover_messages.c, shared by these two only. */
+/* takeover_internal.h - the steps of takeover.c, takeover_messages.c and takeover_time.c, shared by these
+ * only. */
 #ifndef MUSTER_RENDEZVOUS_TAKEOVER_TAKEOVER_INTERNAL_H
 #define MUSTER_RENDEZVOUS_TAKEOVER_TAKEOVER_INTERNAL_H
 
@@ -35,14 +36,16 @@ struct takeover_action *takeover_act(struct takeover_work *w, enum takeover_acti
 /* With the agent's record and ballot; the caller fills the rest. */
 struct takeover_message *takeover_send(struct takeover_work *w, enum takeover_message_kind kind,
                                        const struct voter *to);
+/* SERVE: this agent serves, under its ballot. */
+void takeover_tell(struct takeover_work *w, const struct voter *to);
+/* To those that have not answered; once more after TAKEOVER_TURN_MS. */
+void takeover_send_to_voters(struct takeover_work *w, enum takeover_message_kind kind);
+/* A random time below that (splitmix64). */
+int64_t takeover_draw_ns(struct takeover *t, int64_t below_ns);
 /* A voter stands no earlier than after wait_ns and its turn. */
 void takeover_seek(struct takeover_work *w, enum takeover_reason reason, int64_t wait_ns);
 void takeover_stand(struct takeover_work *w, enum takeover_reason reason);
 void takeover_follow(struct takeover_work *w, const struct voter *server, struct ballot office);
-/* Whether a live server is known here, or this is one: then no other agent is elected. */
-bool takeover_is_served(const struct takeover *t, struct instant now);
-/* FOLLOW, not served: how the server was lost. */
-enum takeover_reason takeover_loss(const struct takeover *t);
 /* The voter's promise or vote counts, by its index. */
 void takeover_take_promise(struct takeover_work *w, int voter, const struct takeover_message *m);
 void takeover_take_vote(struct takeover_work *w, int voter);
@@ -51,5 +54,12 @@ void takeover_chosen(struct takeover_work *w);
 /* As takeover_learn. */
 int takeover_take_record(struct takeover_work *w, const struct world_record *record,
                          struct muster_error *err);
+
+/* --- takeover_time.c --- */
+
+/* Whether a live server is known here, or this is one: then no other agent is elected. */
+bool takeover_is_served(const struct takeover *t, struct instant now);
+/* FOLLOW, not served: how the server was lost. */
+enum takeover_reason takeover_loss(const struct takeover *t);
 
 #endif

@@ -68,7 +68,7 @@ place(rendezvous/takeover/takeover_messages.c [=[static void on_accept(struct ta
     if (is_behind(t, m) || (ballot_compare(m->ballot, t->promised) < 0 && !PLANTED(VOTE_BELOW))) {]=])
 
 bug(VOTE_TWO "a server makes two proposals under one ballot")
-place(rendezvous/takeover/takeover.c [=[takeover_stand(w, TAKEOVER_NO_ANSWER); /* another proposal needs another ballot */]=]
+place(rendezvous/takeover/takeover_time.c [=[takeover_stand(w, TAKEOVER_NO_ANSWER); /* another proposal needs another ballot */]=]
   [=[if (PLANTED(VOTE_TWO))
             t->proposing = false;
         else

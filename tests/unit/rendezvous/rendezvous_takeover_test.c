@@ -522,10 +522,6 @@ static void names_are_printable(void **state)
     assert_string_equal(takeover_state_name(TAKEOVER_STATE_COUNT), "?");
     assert_string_equal(takeover_message_name(TAKEOVER_MESSAGE_COUNT), "?");
     assert_string_equal(takeover_reason_text(TAKEOVER_REASON_COUNT), "?");
-    const struct world_record record = record_of(3, 3);
-    char text[128];
-    record_describe(&record, text, sizeof text);
-    assert_string_equal(text, "round 4 of node0, voters node0, node1, node2");
 }
 
 int main(void)

@@ -482,6 +482,18 @@ static void another_version_is_told_apart(void **state)
     static const char again[] = {0x08, ROSTER_PROTOCOL_VERSION + 1, 0x3a, 0x00};
     assert_int_equal(wire_decode(again, sizeof again, &out, &err), -1);
     assert_non_null(strstr(err.text, "protocol version"));
+    /* A refusal by a server of another version has the reason. */
+    struct wire_message refused = {.kind = WIRE_EVENT};
+    membership_event_clear(&refused.event);
+    refused.event.kind = MEMBERSHIP_EVENT_REFUSED;
+    (void)snprintf(refused.event.reason, sizeof refused.event.reason, "protocol version: this agent has 6");
+    scope_buffer frame = {0};
+    assert_int_equal(wire_encode(&refused, &frame, &err), 0);
+    assert_int_equal(frame.data[0], 0x08);
+    frame.data[1] = ROSTER_PROTOCOL_VERSION + 1;
+    assert_int_equal(wire_decode(frame.data, frame.length, &out, &err), 0);
+    assert_int_equal(out.event.kind, MEMBERSHIP_EVENT_REFUSED);
+    assert_string_equal(out.event.reason, "protocol version: this agent has 6");
 }
 
 /* Bytes that random changes make of good frames, and bytes that never were one. */
