@@ -39,6 +39,9 @@ static void disturb(struct maker *m, int64_t at, bool for_good)
     switch (maker_below(m, 4)) {
     case 0:
         maker_step(m, at, STEP_FREEZE_SERVER, 0, 1 + maker_below(m, MOMENT_MS));
+        if (maker_one_in(m, 2)) /* beats that are late, and then wait for the server as well */
+            maker_step(m, at - 1000 + maker_below(m, 2000), STEP_LAG, (int)maker_below(m, m->nodes),
+                       1 + maker_below(m, 1500));
         break;
     case 1:
         maker_step(m, at, STEP_FREEZE_SERVER, 0, lasts);
