@@ -163,7 +163,8 @@ int roster_on_evict(struct roster_work *w)
                       roster->world_nodes - 1);
     if (slot == NONE || !roster_slot_taken(&roster->members[slot]))
         return answer(w, EVICTION_REFUSED, NULL,
-                      "no node \"%.200s\": the job has the nodes 0 to %d. muster top shows their names",
+                      "no node \"%.200s\": the job has the nodes 0 to %d. It may have left; muster top shows "
+                      "their names",
                       ask->node, roster->world_nodes - 1);
     struct roster_member *member = &roster->members[slot];
     if (member->evicted || member->draining || member->state == MEMBER_LEAVING)
