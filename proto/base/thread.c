@@ -37,20 +37,23 @@ int thread_start(pthread_t *thread, size_t stack_bytes, void *(*run)(void *conte
 static void limits_text(char *out, size_t size)
 {
     struct cgroup_pids pids;
-    struct rlimit user;
-    char group[96] = "no readable cgroup sets pids.max", most[24] = "unlimited";
+    struct rlimit user, space;
+    char group[96] = "no readable cgroup sets pids.max", most[24] = "unlimited", stacks[64] = "";
     cgroup_pids("", &pids);
     if (pids.limit >= 0)
         (void)snprintf(group, sizeof group, "the cgroup's pids.max is %lld, and %lld are in use",
                        (long long)pids.limit, (long long)pids.used);
     if (getrlimit(RLIMIT_NPROC, &user) == 0 && user.rlim_cur != RLIM_INFINITY)
         (void)snprintf(most, sizeof most, "%llu", (unsigned long long)user.rlim_cur);
-    (void)snprintf(out, size, "%s; ulimit -u is %s", group, most);
+    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) /* a thread maps its stack */
+        (void)snprintf(stacks, sizeof stacks, "; ulimit -v is %llu KiB",
+                       (unsigned long long)space.rlim_cur / 1024);
+    (void)snprintf(out, size, "%s; ulimit -u is %s%s", group, most, stacks);
 }
 
 int thread_error(struct muster_error *err, int failed, const char *format, ...)
 {
-    char which[160], reason[64], limits[160];
+    char which[160], reason[64], limits[224];
     va_list args;
     va_start(args, format);
     (void)vsnprintf(which, sizeof which, format, args); /* a longer name is cut */

@@ -43,7 +43,7 @@ static int format_plan(const struct muster_trainer *t, const struct plan *plan, 
     return result || buffer_text(out, more);
 }
 
-/* The plan, and for a GPU its memory and the node's. */
+/* The plan, and for a GPU its memory and the node's; for a CPU the memory of its libraries. */
 static int print_plan(const struct muster_trainer *t, const struct plan *plan, int world_size, int32_t format,
                       struct buffer *out, struct muster_error *err)
 {
@@ -51,7 +51,9 @@ static int print_plan(const struct muster_trainer *t, const struct plan *plan, i
     if ((api_described(t) && api_described_text(t, plan, format, &more, err) < 0) ||
         (api_plan_memory(t) == PLAN_MEMORY_DEVICE && api_host_text(t, world_size, format, &more, err) < 0))
         return -1;
-    return format_plan(t, plan, format, more.length ? more.data : "", out)
+    if (api_plan_memory(t) != PLAN_MEMORY_DEVICE)
+        api_libraries_text(t, format, &more);
+    return more.failed || format_plan(t, plan, format, more.length ? more.data : "", out)
                ? error_set(err, MUSTER_E_NOMEM, "no memory to print the plan")
                : 0;
 }
@@ -97,8 +99,9 @@ int api_plan_sizes(struct muster_trainer *t, int local_size, struct muster_error
         chosen.ops->host_memory ? kernels_cpu_values(t->plan.value_dtype) : chosen.ops->kernels(NULL);
     t->found.device = chosen;
     if (chosen.ops->scratch_bytes) {
+        t->products = api_choose_products(t);
         const struct kernels *kernels =
-            t->plan.value_dtype != DTYPE_F32 ? t->plan.kernels : kernels_cpu_by(api_choose_products(t), err);
+            t->plan.value_dtype != DTYPE_F32 ? t->plan.kernels : kernels_cpu_by(t->products, err);
         const int threads = t->config.threads ? (int)t->config.threads : host_threads(local_size);
         if (!kernels)
             return -1;

@@ -1,4 +1,6 @@
 /* api_ready.c - the machine code of products is made while parameters are drawn or read. */
+#include <sys/resource.h>
+
 #include "kernels/ready.h"
 #include "proto/base/thread.h"
 #include "runtime/api/api_trainer.h"
@@ -11,9 +13,12 @@ static void *make_ready(void *context)
     return NULL;
 }
 
+/* Where address space is limited, the trainer's memory comes first, and api_libraries_room looks. */
 void api_ready_begin(struct muster_trainer *t)
 {
-    if (!t->found.device.ops->host_memory ||
+    struct rlimit space;
+    if ((!getrlimit(RLIMIT_AS, &space) && space.rlim_cur != RLIM_INFINITY) ||
+        !t->found.device.ops->host_memory ||
         !kernels_cpu_ready_pays(t->products, calibrate_limit_largest(&t->model, &t->plan) / t->threads))
         return;
     (void)kernels_cpu_blas(); /* chosen while this process has no thread of ours */

@@ -234,7 +234,7 @@ static int open_trainer(struct muster_trainer *t, struct muster_world *world, st
     if (world)
         world_busy(world); /* until muster_trainer_stay */
     t->trainer = trainer_create(&t->model, &options, e);
-    if (t->trainer && api_copies_open(t, e) == 0)
+    if (t->trainer && api_libraries_room(t, e) == 0 && api_copies_open(t, e) == 0)
         return 0;
     if (world)
         world_ready(world);

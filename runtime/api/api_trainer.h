@@ -201,6 +201,13 @@ int api_plan_sizes(struct muster_trainer *trainer, int local_size, struct muster
  * (products_not). After found.device. */
 enum kernels_products api_choose_products(struct muster_trainer *trainer);
 
+/* ---- api_libraries.c: OpenBLAS and oneDNN take memory of their own ---- */
+
+/* Adds it to the text of a plan for a CPU (enum muster_plan_format). After api_plan_sizes. */
+void api_libraries_text(const struct muster_trainer *trainer, int32_t format, struct buffer *out);
+/* kernels_cpu_library_room for a rank on a CPU. After trainer_create. */
+int api_libraries_room(const struct muster_trainer *trainer, struct muster_error *err);
+
 /* ---- api_ready.c: products are made ready on a thread ---- */
 
 /* Where the largest product of the plan is oneDNN's. After api_choose_products, with the rank's threads
