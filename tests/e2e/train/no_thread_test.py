@@ -122,6 +122,27 @@ class Trainer(NoThread):
         self.assertGreater(ended, 3)
 
 
+class AddressSpace(NoThread):
+    """Under ulimit -v: done, or an error that names the limit. OpenBLAS would try for ever, and oneDNN crash."""
+
+    def test_every_limit_is_named(self):
+        folder = self.base / "limited"
+        self.config(folder)
+        said = {}
+        for kib in (150_000, *range(200_000, 560_000, 60_000), 4_000_000):
+            with self.subTest(kib=kib):
+                done = subprocess.run(["sh", "-c", f'ulimit -v {kib}; exec "$0" "$@"', TRAIN, "run.yaml", "--set", "training.threads=1", "--set", "training.checkpoint_dir="],
+                                      cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                      text=True, errors="replace", timeout=LIMIT)
+                said[kib] = done.stdout
+                if done.returncode:
+                    self.assertEqual(done.returncode, 138, done.stdout)
+                    self.assertRegex(done.stdout, r"muster-train: error: .*(ulimit -v|Cannot allocate memory|no memory)")
+        self.assertIn("OpenBLAS maps 128 MiB of address space for each of 1 threads when it is loaded, and the limit of 150000 KiB", said[150_000])
+        self.assertTrue(any("the libraries of products need" in text for text in said.values()), said)
+        self.assertNotIn("error", said[4_000_000])
+
+
 class Launcher(NoThread):
     """It can do without all of its own, but for threads that serve the other nodes."""
     worker = ["--nproc_per_node=2", "--log-dir=logs", "--redirects=3", "--tee=3", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE"]
