@@ -131,7 +131,7 @@ class AddressSpace(NoThread):
         said = {}
         for kib in (150_000, *range(200_000, 560_000, 60_000), 4_000_000):
             with self.subTest(kib=kib):
-                done = subprocess.run(["sh", "-c", f'ulimit -v {kib}; exec "$0" "$@"', TRAIN, "run.yaml", "--set", "training.threads=1", "--set", "training.checkpoint_dir="],
+                done = subprocess.run(["sh", "-c", f'ulimit -v {kib}; exec "$0" "$@"', TRAIN, "run.yaml", "--set", "training.threads=1"],
                                       cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                       text=True, errors="replace", timeout=LIMIT)
                 said[kib] = done.stdout
