@@ -22,7 +22,7 @@ BANNED = {
     r"\bclock_gettime\s*\(": (r"^proto/(base/clock|glibc/earlier)\.c$", "time comes from proto/base/clock.h"),
     r"\b(?:gettimeofday|usleep|sleep|nanosleep)\s*\(": (None, "no polling: wait on a descriptor, a futex or a deadline"),
     r"(?<![>.])\b(?:exit|abort|_exit|quick_exit)\s*\(": (
-        r"^(proto/processor/start\.c|launcher/main\.c|launcher/(process/(spawn|guardian)|warm/warm_keeper|host/isolated_call|local/run/pod_isolation)\w*\.c|trainer/run/muster_train\.c)$", "libraries never end the process"),
+        r"^(proto/processor/start\.c|launcher/main\.c|launcher/(process/(spawn|guardian)|warm/warm_keeper|host/isolated_call|local/run/pod_isolation)\w*\.c|trainer/run/(muster_train|command/start)\.c)$", "libraries never end the process"),
     r"\b(?:printf|puts|perror|putchar)\s*\(": (r"^(launcher/main\.c|trainer/run/(?:command/)?(?!batches|progress|observers|stop|place|sample_log)\w+\.c)$", "libraries never print"),
     r"\bfprintf\s*\(\s*std(?:err|out)": (r"^(launcher/main\.c|trainer/run/(?:command/)?(?!batches|progress|observers|stop|place|sample_log)\w+\.c)$", "libraries never print"),
     r"\b(?:malloc|calloc|realloc|strdup|strndup|asprintf)\s*\(": (r"^proto/base/mem\.c$", "memory comes from proto/base/mem.h"),

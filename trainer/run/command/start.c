@@ -12,7 +12,7 @@
 
 #include "proto/exit_code.h"
 
-static const char *value_of(char **envp, const char *name)
+static const char *start_variable(char **envp, const char *name)
 {
     const size_t length = strlen(name);
     for (; envp && *envp; envp++)
@@ -22,13 +22,13 @@ static const char *value_of(char **envp, const char *name)
 }
 
 /* As OpenBLAS counts its threads: the first variable that is set, cut to the processors. */
-static int threads_of(char **envp)
+static int start_threads(char **envp)
 {
     static const char *const variables[] = {"OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"};
     cpu_set_t set;
     const int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
-        const char *value = value_of(envp, variables[i]);
+        const char *value = start_variable(envp, variables[i]);
         const long threads = value ? strtol(value, NULL, 10) : 0;
         if (threads > 0)
             return threads < cores ? (int)threads : cores;
@@ -43,7 +43,7 @@ static void start_check(int argc, char **argv, char **envp)
     char text[TEXT];
     if (getrlimit(RLIMIT_AS, &space) || space.rlim_cur == RLIM_INFINITY)
         return;
-    const int threads = threads_of(envp);
+    const int threads = start_threads(envp);
     const size_t need = (size_t)threads * EACH << MIB;
     void *place = mmap(NULL, need, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (place != MAP_FAILED) {
