@@ -20,7 +20,6 @@
 #include "benchmarks/support/figures.h"
 #include "benchmarks/support/kernels_rates.h"
 #include "kernels/kernels.h"
-#include "proto/base/clock.h"
 #include "proto/base/text.h"
 
 struct shape {
@@ -37,7 +36,7 @@ static const struct shape shapes[] = {
 struct bench {
     const struct kernels *k;
     struct shape s;
-    int N;
+    int N, threads;
     int64_t parameters;      /* elements of the whole model */
     int64_t slice;           /* the share of them that the optimizer's measurement uses */
     float *wide[4];          /* (N, 4C) each */
@@ -290,10 +289,10 @@ static double seconds_of(struct bench *b, void (*run)(struct bench *, int, int),
     int count = 0, repeat = 1;
     run(b, OC, C); /* warm */
     while (count < SAMPLES_MAX && (count < SAMPLES_MIN || total < 0.2)) {
-        struct instant start = clock_now(NULL);
+        const double start = kernels_rates_now(b->threads);
         for (int i = 0; i < repeat; i++)
             run(b, OC, C);
-        double seconds = (double)instant_diff_ns(clock_now(NULL), start) / 1e9;
+        const double seconds = kernels_rates_now(b->threads) - start;
         if (seconds < 1e-3 && repeat < 1 << 20) { /* shorter than the clock and a switch can tell */
             repeat *= 2;
             continue;
@@ -305,9 +304,9 @@ static double seconds_of(struct bench *b, void (*run)(struct bench *, int, int),
     return samples[count / 2];
 }
 
-static struct bench bench_new(const struct kernels *k, struct shape s)
+static struct bench bench_new(const struct kernels *k, struct shape s, int threads)
 {
-    struct bench b = {.k = k, .s = s, .N = s.B * s.T};
+    struct bench b = {.k = k, .s = s, .N = s.B * s.T, .threads = threads};
     size_t widest = (size_t)(s.V > 4 * s.C ? s.V : 4 * s.C), N = (size_t)b.N;
     const struct attention attention = packed_attention(s), grouped = grouped_attention(s);
     size_t work = k->attention_work(&attention, 1), grouped_work = k->attention_work(&grouped, 1),
@@ -497,7 +496,7 @@ static double sgemm_peak(struct bench *b)
 
 static void bench_shape(const struct kernels *k, struct shape s, int threads)
 {
-    struct bench b = bench_new(k, s);
+    struct bench b = bench_new(k, s, threads);
     struct totals totals = {0};
     double peak = sgemm_peak(&b);
     printf("%s: B=%d T=%d C=%d NH=%d V=%d, %d layers, %" PRId64 " parameters\n", s.name, s.B, s.T, s.C, s.NH,

@@ -20,7 +20,7 @@ static const enum kernels_products by_order[VALUES] = {KERNELS_OPENBLAS, KERNELS
                                                        KERNELS_BF16};
 static const char *const by_names[BY_COUNT] = {"openblas", "onednn", "auto", "bf16", "bf16 values"};
 
-static double seconds_now(int threads)
+double kernels_rates_now(int threads)
 {
     struct timespec t;
     if (clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t))
@@ -74,9 +74,9 @@ static double peak_of(void (*loop)(void), double flops)
 {
     double best = DBL_MAX;
     for (int round = 0; round < ROUNDS; round++) {
-        const double start = seconds_now(1);
+        const double start = kernels_rates_now(1);
         loop();
-        const double taken = seconds_now(1) - start;
+        const double taken = kernels_rates_now(1) - start;
         best = taken < best ? taken : best;
     }
     return flops * CHAINS * PEAK_ROUNDS / best;
@@ -153,9 +153,9 @@ static void row(const struct kernels *const tables[BY_COUNT], const struct array
             if (!tables[i])
                 continue;
             fill(a->in, (size_t)a->N * (size_t)a->C); /* backward's result there would grow */
-            const double start = seconds_now(threads);
+            const double start = kernels_rates_now(threads);
             multiply(tables[i], a, pass);
-            const double taken = seconds_now(threads) - start;
+            const double taken = kernels_rates_now(threads) - start;
             best[i] = taken < best[i] ? taken : best[i];
         }
     printf("  %-11s %-15s", name, pass_names[pass]);
