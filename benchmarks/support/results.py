@@ -32,10 +32,11 @@ def unwind_at_signals():
     owner = os.getpid()
 
     def end(number, _):
-        for each in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(each, signal.SIG_DFL)
         if os.getpid() != owner:  # a fork, which owns nothing
+            signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+        for each in (signal.SIGTERM, signal.SIGHUP):  # timeout(1) sends it to the process, and to its group
+            signal.signal(each, lambda *_: None)
         sys.exit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGHUP):

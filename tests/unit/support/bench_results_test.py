@@ -93,7 +93,12 @@ import argparse, os, signal, sys, tempfile, time
 sys.path.insert(0, sys.argv[1])
 from support import results
 results.add_argument(argparse.ArgumentParser())
-with tempfile.TemporaryDirectory() as folder:
+class Slow(tempfile.TemporaryDirectory):
+    def cleanup(self):
+        print("cleans", flush=True)
+        sys.stdin.read(1)
+        super().cleanup()
+with Slow() as folder:
     print(folder, flush=True)
     if os.fork() == 0:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -105,9 +110,13 @@ with tempfile.TemporaryDirectory() as folder:
 
     def test_a_benchmark_that_is_asked_to_end_takes_its_folder_along_and_its_forks_do_not(self):
         for number in (signal.SIGTERM, signal.SIGHUP):
-            program = subprocess.Popen([sys.executable, "-c", self.PROGRAM, SOURCE / "benchmarks"], stdout=subprocess.PIPE, text=True)
+            command = [sys.executable, "-c", self.PROGRAM, SOURCE / "benchmarks"]
+            program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             folder, kept = program.stdout.readline().strip(), program.stdout.readline().strip()
             program.send_signal(number)
+            self.assertEqual(program.stdout.readline(), "cleans\n")
+            program.send_signal(number)  # timeout(1) sends it twice
+            program.stdin.close()
             self.assertEqual(program.wait(), 128 + number)
             program.stdout.close()
             self.assertEqual((kept, pathlib.Path(folder).exists()), ("True", False))
