@@ -24,7 +24,7 @@ from harness import cluster  # noqa: E402
 from support import results, torch_peer  # noqa: E402
 
 RUN = results.Run("goodput")
-STEPS = {"demo": 2000, "124m": 400}
+STEPS = {"demo": 2000, "124m": 200}
 BAR_GOODPUT, BAR_TORCHRUN = 0.97, 5
 PROSE = "/usr/share/games/fortunes"
 

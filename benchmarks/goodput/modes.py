@@ -8,10 +8,10 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 SAVE_EVERY = 20
 COPY_EVERY = 5
 
-# steps of the whole batch, sequences a rank, positions
+# batch: sequences of a step of all ranks
 MODELS = {
     "demo": dict(layers=4, channels=128, heads=4, vocabulary=256, batch=16, positions=64),
-    "124m": dict(layers=12, channels=768, heads=12, vocabulary=50257, batch=8, positions=64),
+    "124m": dict(layers=12, channels=768, heads=12, vocabulary=50257, batch=4, positions=64),
 }
 
 
