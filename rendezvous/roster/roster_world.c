@@ -145,11 +145,11 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     roster->count[MEMBER_EMPTY] = slots;
     roster->state_deadline = instant_add(now, options->join_timeout_ns);
     roster->loss_check = roster->last_call = roster->regroup = roster->hold_until = INSTANT_NEVER;
+    roster->last_loss = INSTANT_NEVER;
     roster->gathering = options->continues ? instant_add(now, NS_PER_S) : INSTANT_NEVER;
     for (int i = 0; i < slots; i++) {
         roster->members[i].group_rank = -1;
         roster->members[i].lost_at = INSTANT_NEVER;
-        roster->last_loss = INSTANT_NEVER;
         roster->by_rank[i] = i; /* for ever in a static world */
     }
     if (!options->elastic)
