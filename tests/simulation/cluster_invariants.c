@@ -223,17 +223,27 @@ static void check_fresh(struct cluster *cluster, const struct node *self, struct
                       id.round, (double)late_ns / NS_PER_S);
 }
 
+/* Not so where a node that stood still has got a world from so long ago that it is kept no longer. */
+static bool is_newest(const struct cluster *cluster, struct world_id id)
+{
+    for (int i = 0; i < WORLDS_KEPT; i++)
+        if (cluster->worlds[i].id.epoch == id.epoch && cluster->worlds[i].id.round > id.round)
+            return false;
+    return true;
+}
+
 static struct seen_world *see_world(struct cluster *cluster, const struct membership_world *world)
 {
     int place = find_world(cluster, world->id);
     if (place >= 0)
         return &cluster->worlds[place];
+    if (is_newest(cluster, world->id))
+        cluster->round_exits = 0;
     struct seen_world *seen = &cluster->worlds[cluster->worlds_seen++ % WORLDS_KEPT];
     *seen = (struct seen_world){.id = world->id,
                                 .ended_at = INSTANT_NEVER,
                                 .nodes = world->group_world_size,
                                 .size = world->world_size};
-    cluster->round_exits = 0;
     return seen;
 }
 
