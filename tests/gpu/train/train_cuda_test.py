@@ -217,11 +217,13 @@ class Learns(Cuda):
             self.assertIn("attention_past ", counts.read_text())
 
     def test_generate_draws_the_cpus_text(self):
-        self.learns("training.steps=2", f"training.output={self.path / 'model'}", "training.output_format=hf", "model.architecture=llama", device="cpu")
+        # a prompt of more than one pass over kept positions
+        self.learns("training.steps=2", "training.global_batch=1", "training.sequence_length=96", f"training.output={self.path / 'model'}", "training.output_format=hf",
+                    "model.architecture=llama", device="cpu")
         texts = []
         for device in "cpu", "cuda":
             _, variables, _ = self.job(device=device)
-            words = [str(TRAIN), "generate", "--model", str(self.path / "model"), "--prompt", "the quick", "--max-tokens=12", "--temperature=0", "--set", f"training.device={device}"]
+            words = [str(TRAIN), "generate", "--model", str(self.path / "model"), "--prompt", PROSE[:70], "--max-tokens=12", "--temperature=0", "--set", f"training.device={device}"]
             texts.append(subprocess.run(words, env=variables, cwd=self.path, capture_output=True, timeout=LIMIT, check=True).stdout)  # bytes
         self.assertEqual(texts[0], texts[1])
         self.assertGreater(len(texts[0]), 10)
