@@ -52,7 +52,7 @@ with zipfile.ZipFile(sys.argv[3]) as wheel:
             continue
         if "include" in parts[:3] and "cccl" not in parts:  # of CCCL what the other headers include: nv/target
             to = root / "include" / pathlib.Path(*parts[parts.index("include") + 1:])
-        elif "lib" in parts[:3] and parts[-1].startswith(wanted) and ".alt." not in parts[-1]:
+        elif "lib" in parts[:3] and parts[-1].startswith(wanted) and (".so" in parts[-1] or parts[-1].endswith(".a")) and ".alt." not in parts[-1]:
             to = root / "lib" / parts[-1]
         elif "licenses" in parts:
             to = root / "licenses" / parts[0].partition("-")[0]

@@ -16,7 +16,12 @@ import unittest
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 FAKES, DRIVER = BUILD / "tests" / "gpu" / "lib", BUILD / "tests" / "gpu" / "cudnn" / "driver"
-LIBRARIES = os.environ["MUSTER_CUDNN_LIBRARIES"]
+# cuDNN and the libraries that it loads alone: a folder of all of NVIDIA's has a CUDA runtime, too, in the fake one's place.
+LINKS = tempfile.TemporaryDirectory(prefix="muster cudnn libraries ")
+LIBRARIES = LINKS.name
+for library in pathlib.Path(os.environ["MUSTER_CUDNN_LIBRARIES"]).glob("lib*"):
+    if library.name.startswith(("libcudnn", "libnvrtc", "libcublasLt")):
+        (pathlib.Path(LIBRARIES) / library.name).symlink_to(library.resolve())
 WITH = {**os.environ, "LD_LIBRARY_PATH": f"{LIBRARIES}:{FAKES}:{DRIVER}", "MUSTER_CUDA_MODULE": str(FAKES / "libmuster_cuda.so"), "FAKE_CUDA_DRIVER": "0"}
 SHAPES = ((4, 12, 12, 1024, 64), (4, 12, 12, 1023, 64), (16, 12, 12, 1024, 64), (2, 25, 25, 1024, 64), (1, 12, 12, 256, 64), (8, 16, 16, 512, 64),
           (1, 32, 32, 2048, 128), (1, 32, 8, 2048, 128), (1, 32, 8, 8192, 128), (2, 16, 8, 1024, 128), (8, 16, 16, 512, 128), (3, 4, 4, 17, 64))
