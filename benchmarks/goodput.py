@@ -35,7 +35,7 @@ def arguments():
     parser.add_argument("--models", default="demo,124m", help="demo, 124m, or both; %(default)s")
     parser.add_argument("--every", default="50,200,1000", help="steps between two faults; %(default)s")
     parser.add_argument("--steps", type=int, help=f"of every run; {STEPS['demo']} of the demo model, {STEPS['124m']} of the other")
-    parser.add_argument("--modes", default="", help="only rows whose name has one of these words: checkpoints, copies, ...")
+    parser.add_argument("--modes", default="", help="only rows whose name has one of these words: muster, copies, torchrun, ...")
     parser.add_argument("--text", default=PROSE, help="a file or folder of text; %(default)s")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=float, default=900, help="seconds of one run")
@@ -155,7 +155,7 @@ def record(model, found, every_list, steps):
                 "faults": len(result.faults), "steps": steps, "again": result.again, "goodput": result.goodput, "seconds": result.seconds,
                 "undisturbed": base.seconds, "loss": result.loss, "undisturbed_loss": base.loss,
             }  # fmt: skip
-            figure = f"{title}, a fault in {every} steps, {name.removeprefix('muster, ')}: time lost"
+            figure = f"{title}, a fault in {every} steps, {name.removeprefix('muster with ')}: time lost"
             RUN.add(figure, "s", lost, theirs, more=more)
             share = base.seconds / result.seconds
             print(f"  {name}, one in {every}: {share:.3f} of the undisturbed speed; bar {BAR_GOODPUT} at 200: {reached(share >= BAR_GOODPUT)}")

@@ -79,7 +79,7 @@ class Torch(Mode):
 
     spare_waits = False
 
-    name, peer = "torchrun, torch.distributed.checkpoint", "torchrun"
+    name, peer = "torchrun with torch.distributed.checkpoint", "torchrun"
 
     def absent(self, bench):
         return "" if bench.torch else f"{bench.options.torch_python} has no torch"
@@ -104,7 +104,7 @@ def worker_arguments(run):
 class TorchFT(Mode):
     """TorchFT: a replica a node, the fifth a spare; the lighthouse is on the first node."""
 
-    name, peer = "TorchFT, replicas", "TorchFT"
+    name, peer = "TorchFT with replicas", "TorchFT"
     lighthouse = None
 
     def absent(self, bench):
@@ -121,12 +121,12 @@ class TorchFT(Mode):
 
 
 MODES = (
-    Muster(f"muster, checkpoints every {SAVE_EVERY} steps", "FULL_SHARD", f"training.checkpoint_every={SAVE_EVERY}"),
+    Muster(f"muster with checkpoints every {SAVE_EVERY} steps", "FULL_SHARD", f"training.checkpoint_every={SAVE_EVERY}"),
     Muster(
-        f"muster, memory copies every {COPY_EVERY} steps", "FULL_SHARD", "training.checkpoint_every=200",
+        f"muster with memory copies every {COPY_EVERY} steps", "FULL_SHARD", "training.checkpoint_every=200",
         f"training.memory_copies={COPY_EVERY}",
     ),  # fmt: skip
-    Muster("muster, replicas", "NO_SHARD", "training.checkpoint_every=200"),
+    Muster("muster with replicas", "NO_SHARD", "training.checkpoint_every=200"),
     Torch(),
     TorchFT(),
 )
