@@ -31,7 +31,7 @@ void api_libraries_text(const struct muster_trainer *t, int32_t format, struct b
 {
     const struct kernels_library_bytes bytes = bytes_of(t);
     char openblas[32], onednn[32];
-    if (format == MUSTER_PLAN_JSON) {
+    if (api_plan_is_json(format)) {
         (void)buffer_printf(out,
                             ",\n \"libraries\": {\"openblas\": %" PRId64 ", \"onednn\": %" PRId64
                             ", \"openblas_mapped\": %" PRId64 "}",
