@@ -95,7 +95,7 @@ class Job:
             pids = children(self.agents[k].pid)
             return pids if len(pids) == self.nproc or self.over() else None
 
-        return wait_until(found, f"the workers of node {k}", LIMIT)
+        return wait_until(found, lambda: f"the workers of node {k}: {''.join(self.said(n)[-1500:] for n in range(len(self.agents)))}", LIMIT)
 
     def regroups(self):
         """Those that rank 0 has printed: it was not the rank that was lost."""
