@@ -89,13 +89,13 @@ class Job:
         return all(agent.poll() is not None for agent in self.agents)
 
     def workers(self, k):
-        """The pids of node k's ranks."""
+        """The pids of node k's ranks; none where the job is over."""
 
         def found():
             pids = children(self.agents[k].pid)
-            return pids if len(pids) == self.nproc or self.over() else None
+            return (pids,) if len(pids) == self.nproc or self.over() else None
 
-        return wait_until(found, lambda: f"the workers of node {k}: {''.join(self.said(n)[-1500:] for n in range(len(self.agents)))}", LIMIT)
+        return wait_until(found, lambda: f"the workers of node {k}: {''.join(self.said(n)[-1500:] for n in range(len(self.agents)))}", LIMIT)[0]
 
     def regroups(self):
         """Those that rank 0 has printed: it was not the rank that was lost."""
@@ -121,45 +121,63 @@ class Regroup(unittest.TestCase):
     def undisturbed(self, training):
         return Job(self, "undisturbed", training).finish()
 
+    def in_time(self, play):
+        """play(steps) disturbs a job of so many steps, and tells whether it came before the end: a starved test looks late."""
+        self.assertTrue(any(play(steps) for steps in (800, 8000, 80000)), "the job was over each time")
+
     def test_a_worker_and_then_an_agent_is_killed(self):
         """The worker is replaced on its node, the agent's ranks on a spare. A rank that is stopped holds the others up meanwhile."""
         for name, training in (("replicas", REPLICAS), ("hybrid", HYBRID), ("copies", COPIES)) if KILLS else (("copies", COPIES),):
             with self.subTest(name):
-                training = training | {"steps": 800}
-                job = Job(self, name, training, spares=1)
-                stays, lost = job.workers(0), job.workers(1)
-                job.await_step(20)
-                os.kill(lost[0], signal.SIGSTOP)
-                time.sleep(0.05)
-                os.kill(lost[0], signal.SIGKILL)
-                wait_until(lambda: job.regroups() == 1 or job.over(), lambda: f"the ranks regroup: {job.said()[-2000:]}")
-                again = set(job.workers(1))
-                self.assertEqual((job.workers(0), again & set(lost)), (stays, {lost[1]}))
-                os.kill((again - {lost[1]}).pop(), signal.SIGSTOP)
-                job.agents[1].kill()
-                wait_until(lambda: job.regroups() == 2 or job.over(), lambda: f"the ranks regroup: {job.said()[-2000:]}")
-                self.assertEqual(children(job.agents[0].pid) or stays, stays)
-                model = job.finish()
-                self.assertEqual(re.findall(r"restart (\d+) of", job.said())[-1], "2")
-                self.assertNotIn("resumed", job.said())
-                base = self.undisturbed(training)
-                self.assertTrue(model == base, "the bits of the undisturbed run")
-                shutil.rmtree(self.base / "undisturbed")
+                self.in_time(lambda steps: self.kill_two(f"{name} {steps}", training | {"steps": steps}))
+
+    def kill_two(self, name, training):
+        job = Job(self, name, training, spares=1)
+        stays, lost = job.workers(0), job.workers(1)
+        job.await_step(20)
+        if job.over() or not os.path.exists(f"/proc/{lost[0]}"):
+            return False
+        os.kill(lost[0], signal.SIGSTOP)
+        time.sleep(0.05)
+        os.kill(lost[0], signal.SIGKILL)
+        wait_until(lambda: job.regroups() == 1 or job.over(), lambda: f"the ranks regroup: {job.said()[-2000:]}")
+        again = set(job.workers(1))
+        if len(again) < 2:
+            return False
+        self.assertEqual((job.workers(0) or stays, again & set(lost)), (stays, {lost[1]}))
+        os.kill((again - {lost[1]}).pop(), signal.SIGSTOP)
+        job.agents[1].kill()
+        wait_until(lambda: job.regroups() == 2 or job.over(), lambda: f"the ranks regroup: {job.said()[-2000:]}")
+        if job.regroups() < 2:
+            return False
+        self.assertEqual(children(job.agents[0].pid) or stays, stays)
+        model = job.finish()
+        self.assertEqual(re.findall(r"restart (\d+) of", job.said())[-1], "2")
+        self.assertNotIn("resumed", job.said())
+        base = self.undisturbed(training)
+        self.assertTrue(model == base, "the bits of the undisturbed run")
+        shutil.rmtree(self.base / "undisturbed")
+        return True
 
     def test_a_node_leaves_and_a_spare_takes_its_place(self):
         """In order: no restart is used, the others keep their processes, and nothing is written."""
-        training = REPLICAS | {"steps": 800}
-        job = Job(self, "moved", training, spares=1)
+        self.in_time(lambda steps: self.leave(f"moved {steps}", REPLICAS | {"steps": steps}))
+
+    def leave(self, name, training):
+        job = Job(self, name, training, spares=1)
         stays = job.workers(0)
         job.await_step(20)
         job.agents[1].send_signal(signal.SIGTERM)
-        self.assertEqual(job.agents[1].wait(timeout=LIMIT), 143)
+        if job.agents[1].wait(timeout=LIMIT) == 0:
+            return False
+        self.assertEqual(job.agents[1].returncode, 143)
         wait_until(lambda: job.regroups() == 1 or job.over(), lambda: f"the ranks regroup: {job.said()[-2000:]}", LIMIT)
         self.assertEqual(children(job.agents[0].pid) or stays, stays)
         del job.agents[1]
         model = job.finish()
         self.assertNotIn("restart 1", job.said())
         self.assertTrue(model == self.undisturbed(training), "the bits of the undisturbed run")
+        return True
 
     def test_the_new_rank_is_lost_before_it_has_come(self):
         """The others wait for it in the store, and their waits end with its round."""
