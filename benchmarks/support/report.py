@@ -117,12 +117,12 @@ def faults_table(result):
     """Training under faults: each figure of goodput.json, in the order of models and rates."""
     names = dict.fromkeys(figure["figure"] for run in result["runs"] for figure in run["figures"])
     rows = []
-    for name in sorted(names, key=lambda name: name.split(", ")[0]):
+    for name in sorted(names, key=lambda name: [len(name.split(", ")[1]), *name.split(", ")]):  # by rates of faults
         run, figure = newest(result, name)
         model, rate, state = name.removesuffix(": time lost").split(", ", 2)
         rows.append([
             f"{model}, {rate}", state, day(run), f"{figure['undisturbed'] / figure['seconds']:.3f}", number(figure["muster"] / figure["faults"]),
-            str(figure["again"]), peers_of(figure)
+            str(int(figure["again"])), peers_of(figure)
         ])  # fmt: skip
     return rows_of(["training", "state is kept in", "processor, day", "speed", "s a fault", "steps again", "times less lost than"], rows)
 
