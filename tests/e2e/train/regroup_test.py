@@ -122,7 +122,7 @@ class Regroup(unittest.TestCase):
         return Job(self, "undisturbed", training).finish()
 
     def in_time(self, play):
-        """play(steps) disturbs a job of so many steps, and tells whether it came before the end: a starved test looks late."""
+        """play(steps) disturbs a job of so many steps, and returns whether it came before the end: a starved test looks late."""
         self.assertTrue(any(play(steps) for steps in (800, 8000, 80000)), "the job was over each time")
 
     def test_a_worker_and_then_an_agent_is_killed(self):
