@@ -52,6 +52,17 @@ void takeover_tell(struct takeover_work *w, const struct voter *to)
     takeover_send(w, TAKEOVER_MOVED, to)->server = &w->t->self;
 }
 
+void takeover_tell_endpoints(struct takeover_work *w)
+{
+    const struct takeover *t = w->t;
+    takeover_act(w, TAKEOVER_TELL_ENDPOINTS, NULL)->message =
+        (struct takeover_message){.kind = TAKEOVER_MOVED,
+                                  .from = &t->self,
+                                  .known = &t->known,
+                                  .ballot = t->ballot,
+                                  .server = &t->self};
+}
+
 void takeover_send_to_voters(struct takeover_work *w, enum takeover_message_kind kind)
 {
     struct takeover *t = w->t;
@@ -132,12 +143,7 @@ static void serve(struct takeover_work *w, enum takeover_reason reason)
     struct takeover *t = w->t;
     t->ask_at = instant_add(w->now, TAKEOVER_ASK_MS * NS_PER_MS);
     change(w, TAKEOVER_SERVE, reason);
-    takeover_act(w, TAKEOVER_TELL_ENDPOINTS, NULL)->message =
-        (struct takeover_message){.kind = TAKEOVER_MOVED,
-                                  .from = &t->self,
-                                  .known = &t->known,
-                                  .ballot = t->ballot,
-                                  .server = &t->self};
+    takeover_tell_endpoints(w);
     if (!t->known.epoch)
         return;
     if (t->has_best)

@@ -38,6 +38,7 @@ struct takeover_message *takeover_send(struct takeover_work *w, enum takeover_me
                                        const struct voter *to);
 /* SERVE: this agent serves, under its ballot. */
 void takeover_tell(struct takeover_work *w, const struct voter *to);
+void takeover_tell_endpoints(struct takeover_work *w);
 /* To those that have not answered; once more after TAKEOVER_TURN_MS. */
 void takeover_send_to_voters(struct takeover_work *w, enum takeover_message_kind kind);
 /* A random time below that (splitmix64). */

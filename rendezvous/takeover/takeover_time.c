@@ -89,12 +89,7 @@ static void tick_serve(struct takeover_work *w)
     if (!instant_reached(w->now, t->ask_at))
         return;
     t->ask_at = instant_add(w->now, TAKEOVER_ASK_MS * NS_PER_MS);
-    takeover_act(w, TAKEOVER_TELL_ENDPOINTS, NULL)->message =
-        (struct takeover_message){.kind = TAKEOVER_MOVED,
-                                  .from = &t->self,
-                                  .known = &t->known,
-                                  .ballot = t->ballot,
-                                  .server = &t->self};
+    takeover_tell_endpoints(w);
     for (int i = 0; i < t->known.voter_count; i++)
         if (!takeover_is_self(t, &t->known.voters[i]) && is_to_be_told(t, i, w->now))
             takeover_tell(w, &t->known.voters[i]);

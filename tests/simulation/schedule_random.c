@@ -1,6 +1,7 @@
 /* schedule_random.c - schedules from seeds: jobs of 3 to 64 agents, most of them small, with faults of every
  * kind (schedule_faults.c) for twenty seconds and a calm after. See schedule.h. */
 #include "tests/simulation/schedule_maker.h"
+#include "tests/support/walk.h"
 
 enum {
     JOIN_TIMEOUT_MS = 40000, /* who freezes last must be back before */
@@ -9,18 +10,9 @@ enum {
     CLOCK_SPREAD_DAYS = 300,
 };
 
-/* splitmix64 */
-static uint64_t next(struct maker *m)
-{
-    uint64_t z = (m->random += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 int64_t maker_below(struct maker *m, int64_t limit)
 {
-    return (int64_t)(next(m) % (uint64_t)limit);
+    return (int64_t)(test_random(&m->random) % (uint64_t)limit);
 }
 
 bool maker_one_in(struct maker *m, int64_t chance)

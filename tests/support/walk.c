@@ -5,26 +5,17 @@
 
 #include "proto/base/text.h"
 
-/* splitmix64 */
-static uint64_t next(struct walk *walk)
-{
-    uint64_t x = walk->random += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
 /* A walk begins at a mixed number: at a multiple of the step each would be the one before, a number later. */
 struct walk walk_begin(uint64_t seed)
 {
     struct walk walk = {seed, TEXT_HASH_START};
-    walk.random = next(&walk);
+    walk.random = test_random(&walk.random);
     return walk;
 }
 
 int64_t walk_below(struct walk *walk, int64_t limit)
 {
-    return (int64_t)(next(walk) % (uint64_t)limit);
+    return (int64_t)(test_random(&walk->random) % (uint64_t)limit);
 }
 
 bool walk_one_in(struct walk *walk, int64_t chance)

@@ -11,6 +11,7 @@
 #include "runtime/cuda/cuda_stream.h"
 #include "runtime/device/device_cpu.h"
 #include "tests/gpu/nccl/nccl_test_trials.h"
+#include "tests/support/walk.h"
 
 /* ---- random operations, also done by comm_shm ---- */
 
@@ -208,7 +209,7 @@ static int two_comms(struct nccl_rank *r, struct nccl_job *job)
     for (int i = 0; i < 40 && !result; i++) {
         result = comm_nccl()->issue(i % 2 ? second : r->comm, &op, values + (i % 2 ? 1000 : 0),
                                     values + (i % 2 ? 1000 : 0), i % 2 ? r->other : r->stream, &err);
-        if (nccl_random(&state) % 4 == 0)
+        if (test_random(&state) % 4 == 0)
             clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
     }
     result = result || nccl_sync(r, r->stream, &err) || nccl_sync(r, r->other, &err);

@@ -14,6 +14,7 @@
 #include "proto/base/text.h"
 #include "runtime/world/world.h"
 #include "tests/gpu/nccl/nccl_test_ranks.h"
+#include "tests/support/walk.h"
 #include "tests/unit/world/world_test_environment.h"
 
 enum { RANKS_MAX = 4, OPERATIONS = 10 };
@@ -37,14 +38,6 @@ struct outcome {
     _Atomic(bool) over;
 };
 
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 static struct scene scene_of(uint64_t seed)
 {
     static const enum comm_kind kinds[] = {COMM_ALL_GATHER, COMM_REDUCE_SCATTER, COMM_ALL_REDUCE,
@@ -52,15 +45,15 @@ static struct scene scene_of(uint64_t seed)
                                            COMM_SEND};
     uint64_t state = seed;
     struct scene s = {.seed = seed, .timeout_ns = NS_PER_S};
-    s.size = 2 + (int)(next_random(&state) % 3);
-    s.victim = (int)(next_random(&state) % (uint64_t)s.size);
-    s.at = (int)(next_random(&state) % OPERATIONS);
+    s.size = 2 + (int)(test_random(&state) % 3);
+    s.victim = (int)(test_random(&state) % (uint64_t)s.size);
+    s.at = (int)(test_random(&state) % OPERATIONS);
     s.fault = (enum fault)(1 + seed % 4);
     for (int i = 0; i < OPERATIONS; i++) {
         s.ops[i].kind =
-            kinds[next_random(&state) % (s.size == 2 ? 7 : 6)]; /* sends concern two ranks alone */
-        s.ops[i].count = 1 + (int64_t)(next_random(&state) % 3000);
-        s.ops[i].root = s.ops[i].kind == COMM_BROADCAST ? (int)(next_random(&state) % (uint64_t)s.size) : 0;
+            kinds[test_random(&state) % (s.size == 2 ? 7 : 6)]; /* sends concern two ranks alone */
+        s.ops[i].count = 1 + (int64_t)(test_random(&state) % 3000);
+        s.ops[i].root = s.ops[i].kind == COMM_BROADCAST ? (int)(test_random(&state) % (uint64_t)s.size) : 0;
     }
     return s;
 }

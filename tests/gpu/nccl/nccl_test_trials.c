@@ -5,14 +5,7 @@
 #include <stdlib.h>
 
 #include "runtime/device/device_cpu.h"
-
-uint64_t nccl_random(uint64_t *state)
-{
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
+#include "tests/support/walk.h"
 
 struct trial {
     struct comm_op op;
@@ -30,20 +23,20 @@ static struct trial make_trial(uint64_t *state, int rank, int size, int64_t most
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F64, DTYPE_I32, DTYPE_U8, DTYPE_BF16, DTYPE_F16};
     const int64_t most[] = {1, 40, 5000, most_elements};
     struct trial t = {.takes_part = true};
-    t.op.kind = kinds[nccl_random(state) % 7];
-    t.op.dtype = dtypes[nccl_random(state) % 6];
-    t.op.reduction = (enum comm_reduction)(nccl_random(state) % 3);
-    t.op.count = (int64_t)(nccl_random(state) % (uint64_t)(most[nccl_random(state) % 4] + 1));
-    t.op.root = (int)(nccl_random(state) % (uint64_t)size);
+    t.op.kind = kinds[test_random(state) % 7];
+    t.op.dtype = dtypes[test_random(state) % 6];
+    t.op.reduction = (enum comm_reduction)(test_random(state) % 3);
+    t.op.count = (int64_t)(test_random(state) % (uint64_t)(most[test_random(state) % 4] + 1));
+    t.op.root = (int)(test_random(state) % (uint64_t)size);
     bool reduces = comm_reduces(t.op.kind);
     if (reduces && t.op.dtype == DTYPE_U8)
         t.op.dtype = DTYPE_F32;
     if (reduces && t.op.dtype == DTYPE_I32 && t.op.reduction == REDUCE_AVERAGE)
         t.op.reduction = REDUCE_SUM;
-    t.op.accumulate = nccl_random(state) % 3 == 0 && reduces && t.op.dtype == DTYPE_F32;
-    t.in_place = nccl_random(state) % 2 && t.op.kind != COMM_ALL_TO_ALL && !t.op.accumulate;
-    t.host = nccl_random(state) % 4 == 0 && !t.op.accumulate;
-    t.seed = nccl_random(state);
+    t.op.accumulate = test_random(state) % 3 == 0 && reduces && t.op.dtype == DTYPE_F32;
+    t.in_place = test_random(state) % 2 && t.op.kind != COMM_ALL_TO_ALL && !t.op.accumulate;
+    t.host = test_random(state) % 4 == 0 && !t.op.accumulate;
+    t.seed = test_random(state);
     if (t.op.kind == COMM_SEND) {
         int from = t.op.root, to = size > 1 ? (from + 1 + (int)(t.seed % (uint64_t)(size - 1))) % size : from;
         t.takes_part = from != to && (rank == from || rank == to);
@@ -64,7 +57,7 @@ static void fill(const struct trial *t, int rank, int salt, void *to, int64_t co
 {
     uint64_t state = t->seed + (uint64_t)rank * 1000003 + (uint64_t)salt * 777767777;
     for (int64_t i = 0; i < count; i++) {
-        uint64_t bits = nccl_random(&state);
+        uint64_t bits = test_random(&state);
         double value = (double)(int64_t)(bits >> 12) / (double)(INT64_C(1) << 52) - 0.5;
         if (t->op.dtype == DTYPE_I32)
             ((int32_t *)to)[i] = (int32_t)bits;

@@ -5,8 +5,6 @@
 
 #include "tests/gpu/nccl/nccl_test_ranks.h"
 
-uint64_t nccl_random(uint64_t *state);
-
 /* `count` operations by job->seed, of at most `most` elements, and each what comm_shm makes of it; sums of
  * more than two, and averages, within their rounding. Arrays have to fit into halves of the rank's arena. */
 int nccl_trials(struct nccl_rank *r, struct nccl_job *job, const struct comm_ops *ops, struct comm *comm,

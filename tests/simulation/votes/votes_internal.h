@@ -3,6 +3,7 @@
 #define MUSTER_TESTS_SIMULATION_VOTES_INTERNAL_H
 
 #include "tests/simulation/votes/votes.h"
+#include "tests/support/walk.h"
 
 enum votes_message_kind {
     VOTES_TAKEOVER, /* a message of the rules */
@@ -99,7 +100,6 @@ struct votes_job {
 };
 
 /* --- votes_network.c --- */
-uint64_t votes_draw(uint64_t *random);
 int64_t votes_below(uint64_t *random, int64_t limit);
 void votes_say(const struct votes_job *job, int node, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

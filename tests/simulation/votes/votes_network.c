@@ -6,17 +6,9 @@
 #include "proto/base/mem.h"
 #include "tests/simulation/votes/votes_internal.h"
 
-uint64_t votes_draw(uint64_t *random)
-{
-    uint64_t x = *random += UINT64_C(0x9e3779b97f4a7c15); /* splitmix64 */
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
 int64_t votes_below(uint64_t *random, int64_t limit)
 {
-    return limit > 0 ? (int64_t)(votes_draw(random) % (uint64_t)limit) : 0;
+    return limit > 0 ? (int64_t)(test_random(random) % (uint64_t)limit) : 0;
 }
 
 void votes_say(const struct votes_job *job, int node, const char *format, ...)

@@ -20,7 +20,7 @@ void votes_start(struct votes_job *job, int node)
     *n = (struct votes_node){.up = true, .life = life, .self = self};
     n->stop_ns = NS_PER_MS * (20 + votes_below(&job->random, 1500));
     votes_say(job, node, "starts");
-    takeover_init(&n->t, self, votes_draw(&job->random), job->instant);
+    takeover_init(&n->t, self, test_random(&job->random), job->instant);
     if (node == 0) {
         struct takeover_actions actions;
         takeover_begin(&n->t, job->instant, &actions);

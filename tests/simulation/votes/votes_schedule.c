@@ -34,7 +34,7 @@ static void add_random(struct votes_schedule *s, uint64_t *random, int64_t until
     const enum votes_fault_kind kind = kinds[votes_below(random, sizeof kinds / sizeof *kinds)];
     const int64_t at = 1000 + votes_below(random, until_ms - 2000);
     const int node = (int)votes_below(random, s->nodes);
-    unsigned side = (unsigned)votes_draw(random) & ((1u << s->nodes) - 1);
+    unsigned side = (unsigned)test_random(random) & ((1u << s->nodes) - 1);
     int64_t time = duration(random);
     switch (kind) {
     case VOTES_FREEZE:

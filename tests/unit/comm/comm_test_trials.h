@@ -2,15 +2,8 @@
 #ifndef MUSTER_TESTS_COMM_TEST_TRIALS_H
 #define MUSTER_TESTS_COMM_TEST_TRIALS_H
 
+#include "tests/support/walk.h"
 #include "tests/unit/comm/comm_test_ranks.h"
-
-static inline uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
 
 /* What every rank can work out about an operation, the other ranks' data included. */
 struct trial {
@@ -25,7 +18,7 @@ struct trial {
 static inline double value_at(const struct trial *t, int rank, int salt, int64_t i)
 {
     uint64_t state = t->seed + (uint64_t)rank * 1000003 + (uint64_t)salt * 777767777 + (uint64_t)i * 31;
-    uint64_t bits = next_random(&state);
+    uint64_t bits = test_random(&state);
     if (t->op.dtype == DTYPE_U8)
         return (double)(bits & 255);
     if (t->op.dtype == DTYPE_I32)
@@ -154,26 +147,26 @@ static inline struct trial make_trial(uint64_t *state, int rank, int size)
                                         DTYPE_U8,  DTYPE_BF16, DTYPE_F16};
     static const int64_t most[] = {1, 40, 5000, 40000, 150000};
     struct trial t = {0};
-    t.op.kind = kinds[next_random(state) % (sizeof kinds / sizeof *kinds)];
-    t.op.dtype = dtypes[next_random(state) % (sizeof dtypes / sizeof *dtypes)];
-    t.op.reduction = (enum comm_reduction)(next_random(state) % 3);
-    int64_t limit = most[next_random(state) % (sizeof most / sizeof *most)] / size + 1;
-    t.op.count = (int64_t)(next_random(state) % (uint64_t)(limit + 1));
-    t.op.root = (int)(next_random(state) % (uint64_t)size);
+    t.op.kind = kinds[test_random(state) % (sizeof kinds / sizeof *kinds)];
+    t.op.dtype = dtypes[test_random(state) % (sizeof dtypes / sizeof *dtypes)];
+    t.op.reduction = (enum comm_reduction)(test_random(state) % 3);
+    int64_t limit = most[test_random(state) % (sizeof most / sizeof *most)] / size + 1;
+    t.op.count = (int64_t)(test_random(state) % (uint64_t)(limit + 1));
+    t.op.root = (int)(test_random(state) % (uint64_t)size);
     bool reduces = t.op.kind == COMM_REDUCE_SCATTER || t.op.kind == COMM_ALL_REDUCE;
-    bool accumulate = next_random(state) % 3 == 0;
+    bool accumulate = test_random(state) % 3 == 0;
     t.op.accumulate = reduces && accumulate;
     if (reduces && t.op.dtype == DTYPE_U8)
         t.op.dtype = DTYPE_F32;
     if (reduces && t.op.dtype == DTYPE_I32 && t.op.reduction == REDUCE_AVERAGE)
         t.op.reduction = REDUCE_SUM;
-    t.in_place = next_random(state) % 2 && t.op.kind != COMM_ALL_TO_ALL && !t.op.accumulate;
-    t.seed = next_random(state);
+    t.in_place = test_random(state) % 2 && t.op.kind != COMM_ALL_TO_ALL && !t.op.accumulate;
+    t.seed = test_random(state);
     /* Mostly all in arenas; else each rank as it likes, so that one rank's choice stages all. */
-    bool arenas = next_random(state) % 4 != 0;
+    bool arenas = test_random(state) % 4 != 0;
     uint64_t own = t.seed + (uint64_t)rank;
-    t.send_arena = arenas || next_random(&own) % 2;
-    t.recv_arena = arenas || next_random(&own) % 2;
+    t.send_arena = arenas || test_random(&own) % 2;
+    t.recv_arena = arenas || test_random(&own) % 2;
     if (t.op.kind == COMM_SEND) { /* a random pair; the others do nothing */
         int from = t.op.root, to = size > 1 ? (from + 1 + (int)(t.seed % (uint64_t)(size - 1))) % size : from;
         t.op.kind = from == to || (rank != from && rank != to) ? COMM_KIND_COUNT

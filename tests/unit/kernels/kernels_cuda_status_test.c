@@ -120,17 +120,18 @@ static void wrong_sizes_are_refused(void **state)
     check_invalid("dtype_from is 6", cuda_cast(NULL, DTYPE_F32, NULL, DTYPE_COUNT, 1, NULL, e), e);
 }
 
+static const struct attention fine = {.B = 1,
+                                      .T = 3,
+                                      .heads = 4,
+                                      .kv_heads = 2,
+                                      .head_size = 8,
+                                      .causal = 1,
+                                      .q_row = 64,
+                                      .k_row = 64,
+                                      .v_row = 64};
+
 static void attention_of_wrong_sizes_is_refused(void **state)
 {
-    const struct attention fine = {.B = 1,
-                                   .T = 2,
-                                   .heads = 4,
-                                   .kv_heads = 2,
-                                   .head_size = 8,
-                                   .causal = 1,
-                                   .q_row = 64,
-                                   .k_row = 64,
-                                   .v_row = 64};
     static const int beta[3] = {0};
     struct attention wrong[6];
     struct muster_error err = {0};
@@ -157,15 +158,6 @@ static int past_of(const struct attention *a, int at, int room, struct muster_er
 
 static void kept_attention_of_wrong_sizes_is_refused(void **state)
 {
-    const struct attention fine = {.B = 1,
-                                   .T = 3,
-                                   .heads = 4,
-                                   .kv_heads = 2,
-                                   .head_size = 8,
-                                   .causal = 1,
-                                   .q_row = 64,
-                                   .k_row = 64,
-                                   .v_row = 64};
     static const int32_t numbers[] = {1};
     struct attention wrong[7];
     struct muster_error err = {0};

@@ -8,6 +8,7 @@
 #include "proto/base/mem.h"
 #include "proto/base/text.h"
 #include "tests/support/cmocka_all.h"
+#include "tests/support/walk.h"
 
 static uint64_t seed = 20240229, state;
 static char computing_text[256];
@@ -56,23 +57,14 @@ struct attention packed_attention(int B, int T, int C, int NH)
                               .v_row = 3 * (int64_t)C};
 }
 
-/* splitmix64 (Steele, Lea, Flood 2014). */
-static uint64_t random_next(void)
-{
-    uint64_t z = (state += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 double random_unit(void)
 {
-    return (double)(random_next() >> 11) * 0x1p-52 - 1.0;
+    return (double)(test_random(&state) >> 11) * 0x1p-52 - 1.0;
 }
 
 uint32_t random_below(uint32_t n)
 {
-    return (uint32_t)(random_next() % n);
+    return (uint32_t)(test_random(&state) % n);
 }
 
 const char *kernels_fill_name(enum kernels_fill fill)
