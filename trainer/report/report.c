@@ -78,17 +78,19 @@ static int open_json(struct report *report, const struct report_options *o, stru
                : keep_file(file, io_open_lines(file->path, JSON_LINES_BEGIN), o->log, err);
 }
 
-/* The name is that of TensorBoard's own writer: second, host, process and nanosecond. */
+int report_events_path(char *out, size_t size, const char *folder, const char *host, int pid, int64_t wall_ns)
+{
+    return snprintf(out, size, "%s/events.out.tfevents.%010lld.%09lld.%s.%d", folder,
+                    (long long)(wall_ns / NS_PER_S), (long long)(wall_ns % NS_PER_S), host, pid);
+}
+
 static int open_events(struct report *report, const struct report_options *o, struct muster_error *err)
 {
     struct report_file *file = &report->events;
     if (!o->tensorboard_folder || !*o->tensorboard_folder)
         return 0;
-    const int64_t wall_ns = clock_wall_ns();
-    const int length =
-        snprintf(file->path, sizeof file->path, "%s/events.out.tfevents.%010lld.%s.%d.%lld",
-                 o->tensorboard_folder, (long long)(wall_ns / NS_PER_S), o->host ? o->host : "localhost",
-                 (int)getpid(), (long long)(wall_ns % NS_PER_S));
+    const int length = report_events_path(file->path, sizeof file->path, o->tensorboard_folder,
+                                          o->host ? o->host : "localhost", (int)getpid(), clock_wall_ns());
     return take_path(file, length, err) < 0 || make_parent(file->path, err) < 0
                ? -1
                : keep_file(file, open(file->path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0666),

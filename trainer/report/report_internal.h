@@ -191,4 +191,12 @@ void tracking_files(struct tracking *tracking, struct writer_file *wandb, struct
  */
 void tracking_close(struct tracking *tracking, int exit_code, const struct log_sink *log);
 
+/* ---- report.c ---- */
+
+/* The path of an event file: second, nanosecond, host, process. TensorBoard's own writer has the nanosecond
+ * at the end. Its reader takes files by name, and of two runs within a second the later one must come last.
+ * Returns as snprintf. */
+int report_events_path(char *out, size_t size, const char *folder, const char *host, int pid,
+                       int64_t wall_ns);
+
 #endif

@@ -222,6 +222,23 @@ static void lines_are_appended_and_folders_made(void **state)
     assert_int_equal(folder_remove(folder), 0);
 }
 
+/* TensorBoard reads the files of a folder in the order of their names. */
+static void event_files_sort_by_time(void **state)
+{
+    static const struct {
+        int64_t after_ns;
+        int pid;
+    } runs[] = {{0, 10002}, {9, 9998}, {100, 99}, {NS_PER_S - 1, 7}, {NS_PER_S, 6}, {11 * NS_PER_S, 5}};
+    char path[2][128];
+    (void)state;
+    for (int i = 0; i < (int)(sizeof runs / sizeof *runs); i++) {
+        assert_true(report_events_path(path[i % 2], sizeof *path, "/f", "h", runs[i].pid,
+                                       1700000000 * NS_PER_S + runs[i].after_ns) > 0);
+        assert_true(i == 0 || strcmp(path[1 - i % 2], path[i % 2]) < 0);
+    }
+    assert_string_equal(path[0], "/f/events.out.tfevents.1700000001.000000000.h.6");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +248,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_costs_entries),
         cmocka_unit_test(a_stalled_file_system_is_not_waited_for),
         cmocka_unit_test(lines_are_appended_and_folders_made),
+        cmocka_unit_test(event_files_sort_by_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
