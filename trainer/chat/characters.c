@@ -108,3 +108,15 @@ struct jinja_text jinja_trim(struct jinja_text text, const struct jinja_text *ch
     }
     return text;
 }
+
+bool jinja_has_case(struct jinja_text text, bool large)
+{
+    bool some = false;
+    for (size_t i = 0; i < text.length; i++) {
+        const char c = text.data[i];
+        if (large ? c >= 'a' && c <= 'z' : c >= 'A' && c <= 'Z')
+            return false;
+        some = some || (large ? c >= 'A' && c <= 'Z' : c >= 'a' && c <= 'z');
+    }
+    return some;
+}

@@ -180,6 +180,10 @@ const struct jinja_value *jinja_argument(const struct jinja_arguments *arguments
                                          const char *name);
 int64_t jinja_argument_int(struct jinja_run *run, const struct jinja_arguments *arguments, size_t at,
                            const char *name, int64_t otherwise);
+/* As a text; NULL where it is not given or none, or after a failure in run: it is of another kind, or needed.
+ */
+const struct jinja_text *jinja_argument_text(struct jinja_run *run, const struct jinja_arguments *arguments,
+                                             size_t at, const char *name, bool needed);
 bool jinja_argument_true(const struct jinja_arguments *arguments, size_t at, const char *name,
                          bool otherwise);
 
@@ -208,6 +212,7 @@ size_t jinja_character_at(struct jinja_text text, size_t character); /* its firs
 /* A code point to UTF-8, and back: of a character of `bytes` bytes. */
 void jinja_add_character(struct buffer *out, uint32_t c);
 uint32_t jinja_code_at(const char *at, size_t bytes);
+bool jinja_has_case(struct jinja_text text, bool large);         /* all letters of ASCII, and there is one */
 bool jinja_is_blank(const char *at, size_t left, size_t *bytes); /* a blank of Unicode */
 struct jinja_text jinja_trim(struct jinja_text text, const struct jinja_text *characters, bool left,
                              bool right);

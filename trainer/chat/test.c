@@ -19,19 +19,6 @@ static bool is_callable(struct jinja_value value)
     return value.kind == JINJA_MACRO || value.kind == JINJA_METHOD || value.kind == JINJA_FUNCTION;
 }
 
-/* All letters are large or small, and there is one: of ASCII. */
-static bool has_case(struct jinja_value value, bool large)
-{
-    bool some = false;
-    for (size_t i = 0; value.kind == JINJA_STRING && i < value.text.length; i++) {
-        const char c = value.text.data[i];
-        if (large ? c >= 'a' && c <= 'z' : c >= 'A' && c <= 'Z')
-            return false;
-        some = some || (large ? c >= 'A' && c <= 'Z' : c >= 'a' && c <= 'z');
-    }
-    return some;
-}
-
 static bool is_divisible(struct jinja_run *run, struct jinja_value of, int64_t by)
 {
     if ((of.kind != JINJA_INT && of.kind != JINJA_BOOL) || by == 0 || by == -1)
@@ -59,8 +46,8 @@ static int plain_test(struct jinja_text name, struct jinja_value of)
                  {"sequence", is_iterable(of)},
                  {"iterable", is_iterable(of)},
                  {"callable", is_callable(of)},
-                 {"lower", has_case(of, false)},
-                 {"upper", has_case(of, true)},
+                 {"lower", of.kind == JINJA_STRING && jinja_has_case(of.text, false)},
+                 {"upper", of.kind == JINJA_STRING && jinja_has_case(of.text, true)},
                  {"escaped", false}};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
         if (jinja_text_is(name, tests[i].name))
