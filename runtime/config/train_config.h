@@ -208,6 +208,8 @@ struct train_config {
 };
 
 const struct knob_table *train_config_table(void);
+/* The source of the value of a key, which is in the table. */
+enum knob_source train_config_source(const struct train_config *config, const char *key);
 const char *train_config_architecture(
     const struct train_config *config); /* "llama"; "gpt2" where it is left open */
 const char *train_config_output_format(const struct train_config *config); /* "hf" */

@@ -12,12 +12,6 @@ enum train_section { TRAIN_TRAINING = 1, TRAIN_MODEL = 2, TRAIN_DATA = 4, TRAIN_
  * stands for the file, with a colon and a blank at its end; "": none. Pure. */
 int train_config_check(const char *name, const struct train_config *config, unsigned sections,
                        struct muster_error *err);
-/* Whether a key has an effect with the other settings. Pure. */
-bool train_config_has_effect(const struct train_config *config, const struct knob *knob);
-
-/* Same as train_config_has_effect, in the program muster-train. */
-bool train_config_is_used(const struct train_config *config, const struct knob *knob);
-
 /* train_config_check of the keys of precision alone. */
 int train_precision_check(const char *name, const struct train_config *config, struct muster_error *err);
 /* train_config_has_effect of a key of precision; true of any other. */

@@ -126,6 +126,11 @@ const struct knob_table *train_config_table(void)
     return &table;
 }
 
+enum knob_source train_config_source(const struct train_config *config, const char *key)
+{
+    return (enum knob_source)config->sources[knob_find(&table, key, strlen(key), false, NULL) - rows];
+}
+
 static void set_by_rule(struct train_config *config, size_t offset, int64_t value)
 {
     *(int64_t *)((char *)config + offset) = value;

@@ -26,8 +26,7 @@ bool train_precision_has_effect(const struct train_config *config, const char *k
 int train_precision_check(const char *name, const struct train_config *c, struct muster_error *err)
 {
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const struct knob *knob = knob_find(train_config_table(), keys[i], strlen(keys[i]), false, NULL);
-        if (c->sources[knob - train_config_table()->knobs] == KNOB_FROM_DEFAULT)
+        if (train_config_source(c, keys[i]) == KNOB_FROM_DEFAULT)
             continue;
         if (!has_fp16(c))
             return error_set(err, MUSTER_E_INVALID,

@@ -9,7 +9,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/text.h"
-#include "runtime/config/train_config_check.h"
+#include "runtime/config/train_effects.h"
 #include "trainer/formats/scalar.h"
 
 static const struct knob *knob_of(const char *key)

@@ -7,6 +7,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "runtime/config/train_config_check.h"
+#include "runtime/config/train_effects.h"
 #include "trainer/formats/meant.h"
 #include "trainer/formats/scalar.h"
 

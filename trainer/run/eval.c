@@ -226,15 +226,6 @@ static void task_run_close(struct run *run)
 
 /* ---- opening ---- */
 
-static bool sets_key(const struct train_config *c, const char *key)
-{
-    const struct knob_table *table = train_config_table();
-    for (size_t i = 0; i < table->count; i++)
-        if (!strcmp(table->knobs[i].name, key))
-            return c->sources[i] != KNOB_FROM_DEFAULT;
-    return false;
-}
-
 static int read_task(struct task_run *t, struct muster_error *err)
 {
     scope_buffer text = {0};
@@ -265,7 +256,8 @@ static int open_task(struct run *run, struct muster_error *err)
     if (!tokenizer || read_task(t, err) < 0 ||
         task_encode(t->task, t->asked->file, tokenizer, t->request, &longest, err) < 0)
         return -1;
-    const bool given = sets_key(c, "training.sequence_length") && c->sequence_length < longest;
+    const bool given = train_config_source(c, "training.sequence_length") != KNOB_FROM_DEFAULT &&
+                       c->sequence_length < longest;
     t->positions = given ? c->sequence_length : longest;
     (void)snprintf(positions, sizeof positions, "%lld", (long long)t->positions); /* fits */
     /* Stages work on several requests at a time. */

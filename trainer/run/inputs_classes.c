@@ -139,11 +139,10 @@ const struct input_kind input_pictures = {.unit = "pictures",
 static int limit_length(struct train_config *c, const struct train_encoder *e, struct muster_error *err)
 {
     static const char key[] = "training.sequence_length";
-    const struct knob *knob = knob_find(train_config_table(), key, sizeof key - 1, false, NULL);
     char most[16];
     if (c->sequence_length <= e->positions)
         return 0;
-    if (c->sources[knob - train_config_table()->knobs] != KNOB_FROM_DEFAULT)
+    if (train_config_source(c, key) != KNOB_FROM_DEFAULT)
         return error_set(
             err, MUSTER_E_INVALID,
             "%s is %lld, and the model in %s has %d positions: set it to %d or less, longer texts are cut",

@@ -52,8 +52,7 @@ void show_opened(const struct run *run)
 static void show_short_sequences(const struct run *run)
 {
     const struct train_config *c = &run->config;
-    const struct knob *length = knob_find(train_config_table(), "training.sequence_length", 24, false, NULL);
-    const bool chosen = c->sources[length - train_config_table()->knobs] != KNOB_FROM_DEFAULT;
+    const bool chosen = train_config_source(c, "training.sequence_length") != KNOB_FROM_DEFAULT;
     const long long most = run_state(run).most_positions;
     if (!chosen && !inputs_classify(run->inputs) && most > c->sequence_length)
         printf("the model takes %lld positions, and is trained on sequences of %lld, as "
