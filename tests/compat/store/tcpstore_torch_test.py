@@ -13,7 +13,8 @@ import threading
 import time
 from datetime import timedelta
 
-import torch_python
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import torch_python  # noqa: E402
 
 torch = torch_python.require()
 import torch.distributed as dist  # noqa: E402

@@ -1,6 +1,6 @@
 """store_cases_test.py and process_groups_test.py with the oldest and the newest PyTorch that this machine's Python can have, and one between.
 
-    MUSTER_BUILD=build python3 tests/compat/store_versions_test.py [SPEC ...]
+    MUSTER_BUILD=build python3 tests/compat/store/store_versions_test.py [SPEC ...]
 
 Each version gets a virtual environment in MUSTER_TORCH_VENVS, else torch-versions/ of the build directory; it is kept and used again.
 A version that cannot be installed (no wheel for this Python, no index, no room) is skipped with the reason, and the test is skipped where
@@ -73,7 +73,7 @@ def main():
         ran += 1
         environment = dict(os.environ, MUSTER_TORCH_PYTHON=python, TORCH_CPP_LOG_LEVEL="FATAL")
         environment.pop("MUSTER_TORCH_PYTHON_FOUND", None)
-        for program, *arguments in (("store_cases_test.py",), ("process_groups_test.py", "8")):
+        for program, *arguments in (("store_cases_test.py",), ("../process_groups_test.py", "8")):
             done = subprocess.run([python, os.path.join(HERE, program), *arguments], env=environment, capture_output=True, text=True)
             print(done.stdout, end="", flush=True)
             if done.returncode:
