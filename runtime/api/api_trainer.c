@@ -189,6 +189,7 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
     options->timeout_ns = (int64_t)(c->timeout_s * (double)NS_PER_S);
     options->memory_limit = c->memory_limit;
     options->seed = (uint64_t)c->seed;
+    options->draws_late = world_has_past(world);
     options->loss_scale = train_config_loss_scale(c);
     options->stop_on_nonfinite = c->on_nonfinite == TRAIN_NONFINITE_STOP;
     options->sync_errors = c->sync_errors;

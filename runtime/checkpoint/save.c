@@ -42,6 +42,8 @@ static int writer_prepare(struct checkpoint_writer *w, const struct checkpoint_s
         copy_texts(from->run.notes, &save->run.notes) < 0 ||
         (from->local && !(save->local = mem_strdup(from->local))))
         return error_set(&w->err, MUSTER_E_NOMEM, "no memory to write a checkpoint");
+    if (trainer_draw(save->trainer, &w->err) < 0) /* the writer's thread reads values by their address */
+        return -1;
     w->file = kept_take_file(save->kept);
     if (w->file ? rank_file_renew(w->file, hidden, save->rank, &w->err) < 0
                 : !(w->file = rank_file_create(save->trainer, hidden, save->rank, &w->err)))

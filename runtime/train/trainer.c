@@ -316,7 +316,8 @@ struct trainer *trainer_create(const struct model *model, const struct trainer_o
                                              .graphs = options->graphs};
     trainer->executor = executor_create(&trainer->parts, err);
     trainer->wire = plan_wire_bytes(&trainer->plan);
-    if (!trainer->executor || trainer_initialise(trainer, options->seed, err) ||
+    trainer->draw = trainer_draw_first;
+    if (!trainer->executor || (!options->draws_late && trainer_draw(trainer, err)) ||
         trainer_begin_compression(trainer, err))
         return NULL;
     return take_pointer(&trainer);
@@ -421,7 +422,7 @@ int trainer_step(struct trainer *trainer, const struct batch *batch, const struc
 {
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local; /* the run keeps its error even if the caller ignores it */
-    if (trainer_writable(trainer, e) || check_values(trainer, values, e))
+    if (trainer_writable(trainer, e) || check_values(trainer, values, e) || trainer_draw(trainer, e))
         return -1;
     struct device_stream *compute = trainer->streams[STREAM_COMPUTE];
     int64_t comm = comm_table_busy_ns(&trainer->comms), waited = trainer->ops->stream_waited_ns(compute);

@@ -44,6 +44,7 @@ struct trainer_options {
     int64_t memory_limit; /* bytes a rank may plan, of the device's memory; 0: what is free; a larger plan is
                              refused */
     uint64_t seed;        /* seed of the parameter initialisation */
+    bool draws_late;      /* initial values are drawn at their first use, see trainer_draw */
     /* Options of the loss scale, used if parameters or reductions are fp16; all 0: loss_scale_defaults. */
     struct loss_scale_options loss_scale;
     /* Fills the rates for the times in the advice for a plan that does not fit; NULL: ordinary cores. */
@@ -282,6 +283,9 @@ void trainer_get_counts(const struct trainer *trainer, struct trainer_counts *co
 void trainer_set_counts(struct trainer *trainer, const struct trainer_counts *counts);
 /* Sets values, moments and counts as after trainer_create. */
 int trainer_restart(struct trainer *trainer, struct muster_error *err);
+/* After trainer_create with draws_late: draws the initial values that nothing has written yet. Functions of
+ * this header do it before they read values; trainer_part_address does not. Nothing where they are drawn. */
+int trainer_draw(struct trainer *trainer, struct muster_error *err);
 
 /* ---- a trace: times of operations in chosen steps ---- */
 

@@ -63,7 +63,7 @@ int trainer_exchange_averages(struct trainer *trainer, bool on, struct muster_er
 {
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
-    if (trainer_usable(trainer, e))
+    if (trainer_usable(trainer, e) || trainer_draw(trainer, e))
         return -1;
     if (!(trainer->plan.options.average_decay > 0))
         return error_set(e, MUSTER_E_STATE, "no average of the parameters is kept: the decay is 0");

@@ -84,34 +84,11 @@ static int fill_param(struct trainer *trainer, int param, trainer_param_source *
     return 0;
 }
 
-int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, void *context,
-                        struct muster_error *err)
-{
-    struct muster_error local = {0};
-    struct muster_error *e = err ? err : &local;
-    if (trainer_writable(trainer, e))
-        return -1;
-    if (trainer_settle(trainer, e))
-        return trainer_break(trainer, e, "gathering for the next step");
-    trainer_wait_for_readers(trainer);
-    executor_forget(trainer->executor);
-    scope_free double *values = mem_realloc(NULL, FILL_CHUNK, sizeof *values); /* for any dtype; not zeroed */
-    scope_free uint16_t *rounded = mem_realloc(NULL, FILL_CHUNK, sizeof *rounded);
-    if (!values || !rounded)
-        return error_set(e, MUSTER_E_NOMEM, "no memory for parameters' values");
-    for (int param = 0; param < trainer->model->param_count; param++) {
-        if (filled_group(trainer, param)->stored == STORED_PLAIN && filled_group(trainer, param)->local &&
-            fill_param(trainer, param, source, context, values, rounded, e))
-            return error_wrap(e, "%s", trainer->model->params[param].name);
-    }
-    return trainer_fill_stored(trainer, source, context, e);
-}
-
 int trainer_set_param(struct trainer *trainer, int param, const void *values, struct muster_error *err)
 {
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
-    if (trainer_writable(trainer, e) || trainer_check_param(trainer, param, e))
+    if (trainer_writable(trainer, e) || trainer_check_param(trainer, param, e) || trainer_draw(trainer, e))
         return -1;
     struct piece piece = trainer_piece_of(trainer, param, filled_group(trainer, param)->resident);
     if (!filled_group(trainer, param)->local) /* other stages have it */
@@ -194,10 +171,60 @@ static int initial_values(void *context, int param, int64_t first, int64_t count
     return 0;
 }
 
-int trainer_initialise(struct trainer *trainer, uint64_t seed, struct muster_error *err)
+/* Elements that the source leaves as they are, in a trainer in which nothing has been written. */
+struct first_values {
+    trainer_param_source *source;
+    void *context;
+    struct initial_values values;
+};
+
+static int first_values(void *context, int param, int64_t first, int64_t count, enum dtype dtype, void *out,
+                        struct muster_error *err)
 {
-    struct initial_values values = {trainer->model, seed, false};
-    return trainer_fill_params(trainer, initial_values, &values, err);
+    struct first_values *f = context;
+    const int given = f->source(f->context, param, first, count, dtype, out, err);
+    return given > 0 ? initial_values(&f->values, param, first, count, dtype, out, err) : given;
+}
+
+int trainer_fill_params(struct trainer *trainer, trainer_param_source *source, void *context,
+                        struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    if (trainer_writable(trainer, e))
+        return -1;
+    if (trainer_settle(trainer, e))
+        return trainer_break(trainer, e, "gathering for the next step");
+    trainer_wait_for_readers(trainer);
+    executor_forget(trainer->executor);
+    scope_free double *values = mem_realloc(NULL, FILL_CHUNK, sizeof *values); /* for any dtype; not zeroed */
+    scope_free uint16_t *rounded = mem_realloc(NULL, FILL_CHUNK, sizeof *rounded);
+    if (!values || !rounded)
+        return error_set(e, MUSTER_E_NOMEM, "no memory for parameters' values");
+    struct first_values first = {source, context, {trainer->model, trainer->seed, false}};
+    if (trainer->draw) {
+        source = first_values;
+        context = &first;
+    }
+    for (int param = 0; param < trainer->model->param_count; param++) {
+        if (filled_group(trainer, param)->stored == STORED_PLAIN && filled_group(trainer, param)->local &&
+            fill_param(trainer, param, source, context, values, rounded, e))
+            return error_wrap(e, "%s", trainer->model->params[param].name);
+    }
+    if (trainer_fill_stored(trainer, source, context, e))
+        return -1;
+    trainer->draw = NULL;
+    return 0;
+}
+
+int trainer_draw_first(struct trainer *trainer, struct muster_error *err)
+{
+    struct muster_error local = {0};
+    struct muster_error *e = err ? err : &local;
+    struct initial_values values = {trainer->model, trainer->seed, false};
+    return trainer_fill_params(trainer, initial_values, &values, e)
+               ? trainer_break(trainer, e, "drawing the initial values") /* the other ranks have theirs */
+               : 0;
 }
 
 int trainer_initialise_again(struct trainer *trainer, struct muster_error *err)

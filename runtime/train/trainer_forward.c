@@ -69,7 +69,7 @@ int trainer_forward(struct trainer *trainer, const struct batch *batch, struct t
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
     struct forward_values values;
-    if (trainer_usable(trainer, e))
+    if (trainer_usable(trainer, e) || trainer_draw(trainer, e))
         return -1;
     forward->micros = forward->micros ? forward->micros : 1;
     if (forward->micros < 1 || forward->micros > trainer_forward_micros(trainer))

@@ -154,7 +154,7 @@ int trainer_get_param(struct trainer *trainer, int param, void *out, struct must
 {
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
-    if (trainer_check_param(trainer, param, e))
+    if (trainer_check_param(trainer, param, e) || trainer_draw(trainer, e))
         return -1;
     if (read_flat(trainer, param, state_entry(group_of(trainer, param)), out, e))
         return trainer_break(trainer, e, "reading a parameter");
@@ -232,7 +232,7 @@ int trainer_each_param_of(struct trainer *trainer, enum trainer_params which,
     const struct plan *plan = &trainer->plan;
     int64_t most = 0, size = dtype_size(trainer->kernels->statistic);
     int failed = 0;
-    if (trainer_usable(trainer, e))
+    if (trainer_usable(trainer, e) || trainer_draw(trainer, e))
         return -1;
     for (int g = 0; g < plan->group_count; g++)
         if (holds(trainer, &plan->groups[g], which))

@@ -199,7 +199,7 @@ static int move_part(struct trainer *trainer, const struct trainer_part *part, i
     struct device_stream *stream = trainer->streams[STREAM_COMPUTE];
     int64_t size = dtype_size(part->dtype);
     char *at = executor_address(&trainer->parts, part->entry, (part->at + first - part->first) * size);
-    if (trainer_usable(trainer, e))
+    if (trainer_usable(trainer, e) || (out && trainer_draw(trainer, e)))
         return -1;
     if (trainer_settle(trainer, e))
         return trainer_break(trainer, e, "gathering for the next step");
@@ -229,7 +229,7 @@ int trainer_fetch(struct trainer *trainer, const struct trainer_part *part, int6
     struct muster_error *e = err ? err : &local;
     const int64_t size = dtype_size(part->dtype);
     const char *at = executor_address(&trainer->parts, part->entry, (part->at + first - part->first) * size);
-    if (trainer_usable(trainer, e))
+    if (trainer_usable(trainer, e) || trainer_draw(trainer, e))
         return -1;
     if (!trainer->ops->copy(trainer->streams[STREAM_COMPUTE], pinned, at, count * size))
         return 0;

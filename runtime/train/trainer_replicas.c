@@ -232,7 +232,7 @@ int trainer_compare_replicas(struct trainer *trainer, struct trainer_difference 
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
     *out = (struct trainer_difference){.param = -1, .rank = -1, .other = -1};
-    if (trainer_usable(trainer, e))
+    if (trainer_usable(trainer, e) || trainer_draw(trainer, e))
         return -1;
     if (trainer->world_size == 1)
         return 0;

@@ -45,13 +45,12 @@ struct trainer {
     _Atomic(int64_t) stepping;   /* number of the step that runs, from 1; 0: none */
     struct trainer_trace *trace; /* NULL: no trace was requested */
     _Atomic(bool) let_go;        /* in a world of one, where no collective ends */
-    bool whole;                  /* the state is that of `steps` steps, or of a step that was cut off */
-    bool able;                   /* after trainer_stop: the step that was cut off can be finished */
-    struct muster_error broken;  /* the error that ended the run */
+    /* Draws the initial values, which nothing has written yet; NULL: all values are there. */
+    int (*draw)(struct trainer *trainer, struct muster_error *err);
+    bool whole;                 /* the state is that of `steps` steps, or of a step that was cut off */
+    bool able;                  /* after trainer_stop: the step that was cut off can be finished */
+    struct muster_error broken; /* the error that ended the run */
 };
-
-/* Sets every parameter from its description and (seed, parameter, element): the same in any world. */
-int trainer_initialise(struct trainer *trainer, uint64_t seed, struct muster_error *err);
 
 /* Sets the initial values again, of all parameters that a run changes: the base of adapters stays. */
 int trainer_initialise_again(struct trainer *trainer, struct muster_error *err);
@@ -115,6 +114,8 @@ void trainer_read_stats(struct trainer *trainer, const struct trainer_step_value
 void trainer_trace_begin(struct trainer *trainer, struct instant start);
 void trainer_trace_end(struct trainer *trainer, const struct trainer_stats *stats);
 void trainer_trace_free(struct trainer_trace *trace); /* accepts NULL */
+/* trainer_fill.c: trainer.draw of a trainer that was just made. */
+int trainer_draw_first(struct trainer *trainer, struct muster_error *err);
 /* -1 with the error that ended the run, 0 while there is none. */
 int trainer_usable(const struct trainer *trainer, struct muster_error *err);
 /* As trainer_usable, and -1 while averages are in the parameters' place. */

@@ -164,7 +164,7 @@ int trainer_read_units(struct trainer *trainer, const struct param_group *group,
 {
     struct device_stream *stream = trainer->streams[STREAM_COMPUTE];
     const void *at = executor_address(&trainer->parts, group->param, first);
-    if (trainer_usable(trainer, err))
+    if (trainer_usable(trainer, err) || trainer_draw(trainer, err))
         return -1;
     if (trainer_settle(trainer, err))
         return trainer_break(trainer, err, "gathering for the next step");

@@ -76,6 +76,11 @@ int trainer_sync(struct trainer *trainer, struct muster_error *err)
     return trainer->ops->poll_error(trainer->device, err);
 }
 
+int trainer_draw(struct trainer *trainer, struct muster_error *err)
+{
+    return trainer->draw ? trainer->draw(trainer, err) : 0;
+}
+
 int trainer_settle(struct trainer *trainer, struct muster_error *err)
 {
     for (int i = 0; i < STREAM_COUNT; i++) {
@@ -104,7 +109,7 @@ int trainer_run(struct trainer *trainer, void (*fn)(void *argument), void *argum
 {
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
-    if (trainer_usable(trainer, e))
+    if (trainer_usable(trainer, e) || trainer_draw(trainer, e)) /* the function may read values */
         return -1;
     int failed = 0;
     if (trainer->ops->launch(trainer->streams[STREAM_COMPUTE], fn, argument))

@@ -353,6 +353,13 @@ int64_t world_timeout_ns(const struct muster_world *world)
     return world ? world->timeout_ns : TIMEOUT_NS;
 }
 
+bool world_has_past(const struct muster_world *world)
+{
+    while (world && world->parent)
+        world = world->parent;
+    return world && world->place.round > 0;
+}
+
 int world_address(const struct muster_world *world, char out[WORLD_ADDRESS], struct muster_error *err)
 {
     while (world->parent)

@@ -31,6 +31,10 @@ void world_busy(const struct muster_world *world);
 /* After muster_world_rejoin, and when all new communicators are held: see regroup_ready. */
 void world_ready(const struct muster_world *world);
 
+/* Whether this is not the job's first round: ranks that stayed, or a checkpoint, may have a state. false
+ * where world is NULL. */
+bool world_has_past(const struct muster_world *world);
+
 /* Numeric text of this rank's address as the store sees it; "127.0.0.1" in a world of one. */
 enum { WORLD_ADDRESS = 64 };
 int world_address(const struct muster_world *world, char out[WORLD_ADDRESS], struct muster_error *err);

@@ -162,7 +162,7 @@ int recover_copies_make(struct recover_copies *c, const struct buffer *text, str
     struct muster_error *e = err ? err : &local;
     struct trainer *trainer = c->trainer;
     struct copy *own = older_copy(c->own), *kept = older_copy(c->kept);
-    if (trainer_writable(trainer, e))
+    if (trainer_writable(trainer, e) || trainer_draw(trainer, e))
         return -1;
     if (!c->shift)
         return 0;

@@ -155,6 +155,7 @@ static int take_state(struct recover *r, const struct buffer *mine, struct buffe
         return -1;
     copies_reset(r->copies, r->choice.step);
     trainer->whole = true;
+    trainer->draw = NULL;
     executor_forget(trainer->executor);
     return 1;
 }

@@ -62,7 +62,7 @@ static int get(struct trainer *trainer, const struct training *run, int rank, in
 static int set(struct trainer *trainer, const struct training *run, int rank, int step)
 {
     (void)rank;
-    return step % 3 == 1 ? change(trainer, run, true) : 0;
+    return step % 3 == 0 ? change(trainer, run, true) : 0;
 }
 
 static int halves(void *context, int param, int64_t first, int64_t count, enum dtype dtype, void *out,
@@ -86,7 +86,7 @@ static int evaluate(struct trainer *trainer, const struct training *run, int ran
     int32_t tokens[8 * 16], targets[8 * 16];
     assert_true(run->samples * run->positions <= 8 * 16);
     training_batch(run, rank, 100 + step, tokens, targets);
-    for (int times = step % 3; times > 0; times--)
+    for (int times = (step + 1) % 3; times > 0; times--)
         if (trainer_evaluate(trainer, &(struct batch){{tokens, targets}}, &seen->evaluated[rank][step], NULL))
             return -1;
     return 0;
@@ -97,7 +97,7 @@ static int save(struct trainer *trainer, const struct training *run, int rank, i
     (void)run, (void)rank;
     char path[64];
     (void)snprintf(path, sizeof path, "/tmp/muster-edge-%d.safetensors", (int)getpid());
-    int failed = step % 2 ? files_save(trainer, path, NULL) : 0;
+    int failed = step % 2 ? 0 : files_save(trainer, path, NULL);
     if (rank == 0)
         (void)unlink(path);
     return failed;
@@ -140,8 +140,22 @@ static void edge_run(struct training run, const struct between *between, int pre
     assert_int_equal(training_run(&run), 0);
 }
 
-static const struct between acts[] = {{"nothing", nothing},   {"get", get},   {"set", set}, {"fill", fill},
-                                      {"evaluate", evaluate}, {"save", save}, {"all", all}};
+/* Leaves half of the parameters as they are. */
+static int some_halves(void *context, int param, int64_t first, int64_t count, enum dtype dtype, void *out,
+                       struct muster_error *err)
+{
+    return param % 2 ? 1 : halves(context, param, first, count, dtype, out, err);
+}
+
+static int fill_some(struct trainer *trainer, const struct training *run, int rank, int step)
+{
+    (void)run, (void)rank;
+    return step % 4 == 0 ? trainer_fill_params(trainer, some_halves, NULL, NULL) : 0;
+}
+
+static const struct between acts[] = {
+    {"nothing", nothing},     {"get", get},           {"set", set},   {"fill", fill},
+    {"fill some", fill_some}, {"evaluate", evaluate}, {"save", save}, {"all", all}};
 
 static void check_edge(const struct training *run)
 {
@@ -156,13 +170,43 @@ static void check_edge(const struct training *run)
             memcmp(ahead.seen.evaluated, without.seen.evaluated, sizeof ahead.seen.evaluated))
             fail_msg("%s, %s: %d ranks with and without prefetch differ", strategy_name(run->strategy),
                      acts[i].name, mesh_size(run->mesh));
-        bool changes = acts[i].act == set || acts[i].act == fill || acts[i].act == all;
+        bool changes =
+            acts[i].act == set || acts[i].act == fill || acts[i].act == fill_some || acts[i].act == all;
         if (i == 0)
             plain = ahead.losses[STEPS - 1];
         assert_int_equal(ahead.losses[STEPS - 1] != plain, changes); /* the set values are used */
         free(ahead.params);
         free(without.params);
     }
+}
+
+/* The first call of a trainer that has not drawn its initial values: it draws them, or writes all of them. */
+static void check_late(const struct training *run)
+{
+    struct training late = *run;
+    late.draws_late = true;
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+        struct result drawn, drawn_late;
+        edge_run(*run, &acts[i], 2, &drawn);
+        edge_run(late, &acts[i], 2, &drawn_late);
+        if (memcmp(drawn.losses, drawn_late.losses, sizeof drawn.losses) ||
+            memcmp(drawn.params, drawn_late.params, drawn.bytes) ||
+            memcmp(drawn.seen.evaluated, drawn_late.seen.evaluated, sizeof drawn.seen.evaluated))
+            fail_msg("%s: values that are drawn late differ", acts[i].name);
+        free(drawn.params);
+        free(drawn_late.params);
+    }
+}
+
+static void initial_values_are_drawn_at_their_first_use(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    run.strategy = STRATEGY_FULL_SHARD;
+    run.mesh = (struct mesh)MESH(1, 1, 2);
+    check_late(&run);
+    run.param_dtype = run.reduce_dtype = DTYPE_BF16;
+    check_late(&run);
 }
 
 static void check_strategy(enum strategy strategy, struct mesh mesh)
@@ -210,8 +254,9 @@ static void no_shard(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_shard),   cmocka_unit_test(shard_grad_op), cmocka_unit_test(shard_optim),
-        cmocka_unit_test(hybrid_shard), cmocka_unit_test(no_shard),
+        cmocka_unit_test(full_shard),  cmocka_unit_test(shard_grad_op),
+        cmocka_unit_test(shard_optim), cmocka_unit_test(hybrid_shard),
+        cmocka_unit_test(no_shard),    cmocka_unit_test(initial_values_are_drawn_at_their_first_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,6 +103,7 @@ struct trainer_options training_options(const struct training *run, int rank)
         .seed = 42,
         .loss_scale = run->loss_scale,
         .stop_on_nonfinite = run->stop_on_nonfinite,
+        .draws_late = run->draws_late,
     };
 }
 

@@ -40,6 +40,7 @@ struct training {
     enum memory_class optimizer_memory;
     int64_t head_chunk; /* bytes; 0: the head's */
     int state_copies;   /* as in plan_options */
+    bool draws_late;    /* as in trainer_options */
     /* NULL: gpt2_create of gpt. Every rank makes its own. */
     struct model *(*create)(const struct training *run, struct muster_error *err);
 

@@ -50,6 +50,7 @@ static struct trainer_options options_of(const struct rank *r)
     options.plan.state_copies = r->run->copies ? COPIES : 0;
     options.store = &r->run->store[r->round];
     options.timeout_ns = 20 * NS_PER_S;
+    options.draws_late = r->round > 0;
     return options;
 }
 
@@ -80,9 +81,14 @@ static int recover(struct rank *r, struct muster_error *err)
     char expected[32];
     int64_t moved = 0;
     buffer_printf(&mine, "step %lld", (long long)trainer_whole(r->trainer));
+    const bool late = r->trainer->draw != NULL; /* of a rank that is new */
     const int result = trainer_recover(r->trainer, r->copies, NULL, &mine, &theirs, &moved, err);
     if (result < 0)
         return -1;
+    if (late != (r->run->losses[r->round - 1].rank == r->rank) ||
+        (r->trainer->draw != NULL) != (late && !result))
+        return error_set(err, MUSTER_E_STATE,
+                         "initial values are drawn by a rank that gets a state, or never");
     r->run->begins[r->rank][r->round - 1] = result ? trainer_whole(r->trainer) : -1;
     (void)snprintf(expected, sizeof expected, "step %lld", (long long)trainer_whole(r->trainer));
     if (result && (theirs.length != strlen(expected) || memcmp(theirs.data, expected, theirs.length) != 0))
