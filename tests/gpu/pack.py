@@ -20,7 +20,7 @@ sys.path.insert(0, str(SOURCE / "packages"))
 from shipped import Machine  # noqa: E402
 
 LIMIT = 40 << 20  # bytes
-HOST = "bin/muster", "bin/muster-train", "benchmarks/train_step", "tests/gpu_cudart_conformance", "tests/gpu_nccl_conformance", "tests/gpu_device", \
+HOST = "bin/muster", "bin/muster-train", "benchmarks/train_step", "tests/gpu_cudart_conformance", "tests/gpu_nccl_conformance", "tests/gpu_device", "tests/gpu_device_more", \
     "tests/gpu_cublaslt_conformance", "tests/gpu_rates", "tests/model_dump"
 CUDA = "tests/kernels_cuda_test", "tests/kernels_cuda_more_test", "tests/kernels_cuda_attention_test", "tests/kernels_cuda_attention_narrow_test", "tests/kernels_cuda_status_test", \
     "tests/gpu_products_real", "tests/gpu_kernels_table_real", "tests/hang.so"

@@ -94,11 +94,12 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     if (device < 0 || device >= fake_devices())
         return fake_cudart_fail(cudaErrorInvalidDevice);
     memset(properties, 0, sizeof *properties);
-    snprintf(properties->name, sizeof properties->name, "a fake of muster's tests");
+    const bool small = number_of("FAKE_CUDA_SMALL", -1) == device;
+    snprintf(properties->name, sizeof properties->name, "a %sfake of muster's tests", small ? "small " : "");
     properties->major = number_of("FAKE_CUDA_MAJOR", 9);
     properties->pciBusID = device + 1;
-    properties->totalGlobalMem = fake_device_bytes();
-    properties->multiProcessorCount = FAKE_MULTIPROCESSORS;
+    properties->totalGlobalMem = fake_device_bytes() / (small ? 2 : 1);
+    properties->multiProcessorCount = FAKE_MULTIPROCESSORS / (small ? 2 : 1);
     properties->maxThreadsPerBlock = 1024;
     properties->sharedMemPerBlock = 48 << 10;
     properties->warpSize = 32;

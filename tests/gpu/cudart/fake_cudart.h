@@ -24,6 +24,8 @@
  *   FAKE_CUDA_NO_MEMORY_AFTER=NAME  once a call of that name has come, cudaMalloc and cudaHostAlloc are refused
  *   FAKE_CUDA_MAJOR=N           compute capability N.0 in place of 9.0
  *   FAKE_CUDA_CLOCK=KILOHERTZ   of the multiprocessors, in place of 1980000
+ *   FAKE_CUDA_SMALL=DEVICE      half the memory and half the multiprocessors, by the properties of that device (read at
+ *                               every question)
  *   FAKE_CUDA_KEYS=0            device memory is not kept from the host's threads by protection keys */
 /* clang-format on */
 #ifndef MUSTER_TESTS_GPU_FAKE_CUDART_H

@@ -8,6 +8,7 @@
 #include "proto/base/mem.h"
 #include "runtime/cuda/cudnn/attention.h"
 #include "runtime/cuda/cudnn/graph.h"
+#include "runtime/cuda/device_cuda.h"
 #include "runtime/cuda/kernels_attention.h"
 
 /* ---- graph.h ---- */
@@ -235,6 +236,32 @@ static void work_memory_is_for_both(void **state)
     }
 }
 
+/* By the device's table: a share of its memory is room for a backward, and with it the graphs go. */
+static void a_device_has_its_memory_and_its_graphs(void **state)
+{
+    struct muster_error err = {0};
+    size_t work = 0;
+    const struct device_ops *ops = device_cuda();
+    (void)state;
+    struct device *device = ops->open(0, 1, &err);
+    if (!device || ops->values(device, DTYPE_BF16, &err) || ops->attention(device, &err))
+        fail_msg("%s", err.text);
+    const struct kernels *kernels = ops->kernels(device);
+    struct attention a = usual;
+    a.by = kernels->attention_by;
+    assert_non_null(a.by);
+    made = alive = 0;
+    backward_work = (size_t)(ops->memory_available(device) / CUDNN_WORK_SHARE);
+    assert_true(cudnn_attention_takes(&a, 1, &work, NULL));
+    a.B = 5;
+    backward_work = (size_t)ops->memory_available(device);
+    assert_false(cudnn_attention_takes(&a, 1, &work, NULL));
+    backward_work = WORK;
+    assert_true(alive > 0);
+    ops->close(device);
+    assert_int_equal(alive, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +269,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_call_that_it_cannot_take_is_left, open_cudnn, close_cudnn),
         cmocka_unit_test_setup_teardown(a_backward_of_too_much_memory_is_left, open_cudnn, close_cudnn),
         cmocka_unit_test_setup_teardown(work_memory_is_for_both, open_cudnn, close_cudnn),
+        cmocka_unit_test(a_device_has_its_memory_and_its_graphs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -186,7 +186,7 @@ def alignment(lines, place):
 
 def reference(lines, place):
     """Every kernel, product and attention against the reference, in all types that they have; the device by its table."""
-    programs(lines, place, "kernels_cuda_status_test", "kernels_cuda_test", "kernels_cuda_more_test", "kernels_cuda_attention_test", "kernels_cuda_attention_narrow_test", "gpu_kernels_table_real", "gpu_device")
+    programs(lines, place, "kernels_cuda_status_test", "kernels_cuda_test", "kernels_cuda_more_test", "kernels_cuda_attention_test", "kernels_cuda_attention_narrow_test", "gpu_kernels_table_real", "gpu_device", "gpu_device_more")
 
 
 def float64(lines, place):

@@ -10,73 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "runtime/cuda/cuda_stream.h"
-#include "runtime/device/device_module.h"
-
-enum { BYTES = 3 << 20 };
-
-struct fixture {
-    const struct device_ops *ops;
-    struct device *device;
-    struct device_stream *a, *b;
-    struct device_arena memory, pinned;
-};
-
-static bool on_fakes(void)
-{
-    return getenv("MUSTER_OVER_FAKES") != NULL;
-}
-
-static const struct device_ops *cuda(void)
-{
-    struct muster_error err = {0};
-    const struct muster_cuda_module *module = device_module_load(&err);
-    if (!module || module->probe(&err)) {
-        printf("skipped: %s\n", err.text);
-        exit(77);
-    }
-    return module->device;
-}
-
-static int begin(void **state)
-{
-    static struct fixture f;
-    struct muster_error err = {0};
-    f = (struct fixture){.ops = cuda()};
-    f.device = f.ops->open(0, 1, &err);
-    if (f.device && !f.ops->arena_create(f.device, MEMORY_DEVICE, BYTES, &f.memory, &err) &&
-        !f.ops->arena_create(f.device, MEMORY_PINNED, BYTES, &f.pinned, &err) &&
-        (f.a = f.ops->stream_create(f.device, "a", false, &err)) &&
-        (f.b = f.ops->stream_create(f.device, "b", false, &err))) {
-        *state = &f;
-        return 0;
-    }
-    printf("%s\n", err.text);
-    return -1;
-}
-
-static int end(void **state)
-{
-    struct fixture *f = *state;
-    f->ops->stream_destroy(f->a);
-    f->ops->stream_destroy(f->b);
-    f->ops->arena_destroy(f->device, &f->memory);
-    f->ops->arena_destroy(f->device, &f->pinned);
-    f->ops->close(f->device);
-    return 0;
-}
-
-static void finish(const struct fixture *f, struct device_stream *stream)
-{
-    struct muster_error err = {0};
-    if (f->ops->sync(stream, instant_add(clock_now(NULL), 20 * NS_PER_S), &err))
-        fail_msg("%s", err.text);
-}
+#include "tests/gpu/device/device_support.h"
 
 static void device_fill_numbers(unsigned char *out, int64_t count, unsigned seed)
 {
@@ -91,20 +28,9 @@ static void memory_begins_zeroed_and_aligned(void **state)
     memset(out, 7, BYTES);
     assert_int_equal((uintptr_t)f->memory.base % 256, 0);
     assert_int_equal(f->ops->copy(f->a, out, f->memory.base, BYTES), 0);
-    finish(f, f->a);
+    device_finish(f, f->a);
     for (int i = 0; i < BYTES; i++)
         assert_true(!out[i] && !((unsigned char *)f->pinned.base)[i]);
-}
-
-struct add {
-    const struct kernels *kernels;
-    void *numbers, *stream;
-};
-
-static void add_numbers(void *argument)
-{
-    const struct add *add = argument;
-    add->kernels->add(add->numbers, add->numbers, add->numbers, 100, add->stream);
 }
 
 /* For sizes below, at and above the pieces in which the host's own memory goes. */
@@ -118,7 +44,7 @@ static void the_hosts_own_memory_goes_there_and_back(void **state)
         memset(out, 0, BYTES);
         assert_int_equal(f->ops->copy(f->a, (char *)f->memory.base + 3, in, sizes[i]), 0);
         assert_int_equal(f->ops->copy(f->a, out, (char *)f->memory.base + 3, sizes[i]), 0);
-        finish(f, f->a);
+        device_finish(f, f->a);
         assert_memory_equal(in, out, (size_t)sizes[i]);
         device_fill_numbers(in, sizes[i], 99); /* `from` was free to change when the call returned */
         assert_int_equal(f->ops->copy(f->a, f->memory.base, in, sizes[i]), 0);
@@ -142,11 +68,11 @@ static void events_order_streams(void **state)
         assert_int_equal(f->ops->record(f->a, done), 0);
         assert_int_equal(f->ops->wait(f->b, done), 0);
         assert_int_equal(f->ops->copy(f->b, pinned, f->memory.base, BYTES), 0);
-        finish(f, f->b);
+        device_finish(f, f->b);
         assert_true(f->ops->event_done(done));
         assert_true(pinned[0] == round && pinned[BYTES - 1] == round);
     }
-    finish(f, f->a);
+    device_finish(f, f->a);
     f->ops->event_destroy(done);
 }
 
@@ -162,7 +88,7 @@ static void an_event_that_has_gone_is_not_asked_about(void **state)
         assert_int_equal(f->ops->record(f->a, event), 0);
         f->ops->event_destroy(event);
     }
-    finish(f, f->a);
+    device_finish(f, f->a);
 }
 
 /* A thread may have used another device before. */
@@ -180,15 +106,21 @@ static void two_devices_take_turns(void **state)
     struct device_arena memory = {0};
     assert_true(computes[0] && computes[1]);
     const int64_t before = f->ops->memory_available(f->device);
-    assert_int_equal(f->ops->arena_create(other, MEMORY_DEVICE, BYTES, &memory, &err), 0);
-    if (on_fakes()) /* a GPU is used by others too */
+    assert_int_equal(f->ops->arena_create(other, MEMORY_DEVICE, 2 * BYTES, &memory, &err), 0);
+    struct device *shared = f->ops->open(atoi(devices), 1, &err); /* a rank more than there are devices */
+    assert_non_null(shared);
+    if (device_on_fakes()) { /* a GPU is used by others too */
         assert_int_equal(f->ops->memory_available(f->device), before);
+        assert_int_equal(f->ops->memory_available(shared), before);
+        assert_true(f->ops->memory_available(other) < before);
+    }
+    f->ops->close(shared);
     for (int i = 0; i < 4; i++) {
         struct device *device = i % 2 ? other : f->device;
-        struct add add = {f->ops->kernels(device), i % 2 ? memory.base : f->memory.base,
-                          f->ops->stream_handle(computes[i % 2])};
-        assert_int_equal(f->ops->launch(computes[i % 2], add_numbers, &add), 0);
-        finish(f, computes[i % 2]);
+        struct device_add add = {f->ops->kernels(device), i % 2 ? memory.base : f->memory.base,
+                                 f->ops->stream_handle(computes[i % 2])};
+        assert_int_equal(f->ops->launch(computes[i % 2], device_add_numbers, &add), 0);
+        device_finish(f, computes[i % 2]);
     }
     f->ops->stream_destroy(computes[0]);
     f->ops->stream_destroy(computes[1]);
@@ -212,9 +144,9 @@ static void another_library_chooses_another_device(void **state)
     assert_int_equal(f->ops->arena_create(f->device, MEMORY_DEVICE, BYTES, &memory, &err), 0);
     assert_int_equal(before - f->ops->memory_available(f->device), BYTES);
     assert_int_equal(set_device(1), 0);
-    struct add add = {f->ops->kernels(f->device), f->memory.base, f->ops->stream_handle(f->a)};
-    assert_int_equal(f->ops->launch(f->a, add_numbers, &add), 0);
-    finish(f, f->a);
+    struct device_add add = {f->ops->kernels(f->device), f->memory.base, f->ops->stream_handle(f->a)};
+    assert_int_equal(f->ops->launch(f->a, device_add_numbers, &add), 0);
+    device_finish(f, f->a);
     f->ops->arena_destroy(f->device, &memory);
     (void)dlclose(library);
 }
@@ -238,7 +170,7 @@ static void ask_and_launch(const struct fixture *f, bool asks)
     struct muster_error err = {0};
     struct device_event *events[] = {f->ops->event_create(f->device, &err),
                                      f->ops->event_create(f->device, &err)};
-    struct add add = {f->ops->kernels(f->device), f->memory.base, f->ops->stream_handle(f->a)};
+    struct device_add add = {f->ops->kernels(f->device), f->memory.base, f->ops->stream_handle(f->a)};
     assert_true(events[0] && events[1]);
     for (int round = 0; round < 20; round++) {
         assert_int_equal(f->ops->fill(f->a, f->memory.base, 0, BYTES), 0);
@@ -247,9 +179,9 @@ static void ask_and_launch(const struct fixture *f, bool asks)
             (void)f->ops->event_done(events[0]);
         else
             assert_int_equal(f->ops->record(f->a, events[1]), 0); /* it asks about those before it */
-        assert_int_equal(f->ops->launch(f->a, add_numbers, &add), 0);
+        assert_int_equal(f->ops->launch(f->a, device_add_numbers, &add), 0);
     }
-    finish(f, f->a);
+    device_finish(f, f->a);
     f->ops->event_destroy(events[0]);
     f->ops->event_destroy(events[1]);
 }
@@ -265,7 +197,7 @@ static void a_question_about_records_is_no_error(void **state)
 }
 
 struct doubling {
-    struct add add;
+    struct device_add add;
     int calls;
 };
 
@@ -273,8 +205,8 @@ static void double_numbers(void *argument)
 {
     struct doubling *doubling = argument;
     doubling->calls++;
-    add_numbers(&doubling->add);
-    add_numbers(&doubling->add);
+    device_add_numbers(&doubling->add);
+    device_add_numbers(&doubling->add);
 }
 
 static void recorded_work_is_launched_in_order(void **state)
@@ -290,7 +222,7 @@ static void recorded_work_is_launched_in_order(void **state)
     for (int round = 0; round < 5; round++)
         assert_int_equal(f->ops->launch_graph(f->a, &graph, "doubling", double_numbers, &doubling), 0);
     assert_int_equal(f->ops->copy(f->a, numbers, f->memory.base, 400), 0);
-    finish(f, f->a);
+    device_finish(f, f->a);
     assert_int_equal(doubling.calls, 2);
     for (int i = 0; i < 100; i++)
         assert_true(numbers[i] == (float)i * 1024);
@@ -327,16 +259,6 @@ static void what_does_not_fit_is_refused_with_what_is_free(void **state)
     assert_int_equal(f->ops->poll_error(f->device, NULL), 0); /* the device goes on */
 }
 
-/* A function of the runtime that the module uses; NULL: it cannot be found. */
-static void *runtime_function(const char *name)
-{
-    void *library = dlopen("libcudart.so.13", RTLD_NOW | RTLD_NOLOAD);
-    void *function = library ? dlsym(library, name) : NULL;
-    if (library)
-        (void)dlclose(library); /* the module keeps it */
-    return function;
-}
-
 static void a_fill_has_any_number_of_bytes(void **state)
 {
     const struct fixture *f = *state;
@@ -347,19 +269,12 @@ static void a_fill_has_any_number_of_bytes(void **state)
         assert_int_equal(f->ops->fill(f->a, f->memory.base, 0x11, BYTES), 0);
         assert_int_equal(f->ops->fill(f->a, at, 0x77, sizes[i]), 0);
         assert_int_equal(f->ops->copy(f->a, f->pinned.base, f->memory.base, BYTES), 0);
-        finish(f, f->a);
+        device_finish(f, f->a);
         assert_int_equal(pinned[2], 0x11);
         for (int64_t b = 0; b < sizes[i]; b++)
             assert_int_equal(pinned[3 + b], 0x77);
         assert_int_equal(pinned[3 + sizes[i]], 0x11);
     }
-}
-
-/* By the fake's count; 0 on a GPU. */
-static uint64_t copies_enqueued(void)
-{
-    uint64_t (*calls)(const char *) = (uint64_t(*)(const char *))(uintptr_t)runtime_function("fake_calls");
-    return calls ? calls("cudaMemcpyAsync") : 0;
 }
 
 static void arenas_go_in_any_order(void **state)
@@ -375,14 +290,15 @@ static void arenas_go_in_any_order(void **state)
         for (int i = gone + 1; i < 3; i++) {
             device_fill_numbers(in, sizeof in, (unsigned)(10 * gone + i));
             assert_int_equal(f->ops->copy(f->a, arenas[i].base, in, sizeof in), 0);
-            const uint64_t before = copies_enqueued();
+            const uint64_t before = device_calls("cudaMemcpyAsync");
             assert_int_equal(f->ops->copy(f->a, out, arenas[i].base, sizeof out), 0);
             assert_memory_equal(in, out, sizeof in);
-            if (on_fakes()) /* where host and device share addresses, the host's copy gives the same bytes */
-                assert_int_equal(copies_enqueued(), before + 1);
+            if (device_on_fakes()) /* where host and device share addresses, the host's copy gives the same
+                                      bytes */
+                assert_int_equal(device_calls("cudaMemcpyAsync"), before + 1);
         }
     }
-    finish(f, f->a);
+    device_finish(f, f->a);
 }
 
 struct copier {
@@ -426,8 +342,8 @@ static void streams_have_their_priority(void **state)
     const struct fixture *f = *state;
     struct muster_error err = {0};
     cudaError_t (*flags_of)(cudaStream_t, unsigned *), (*priority_of)(cudaStream_t, int *);
-    *(void **)&flags_of = runtime_function("cudaStreamGetFlags");
-    *(void **)&priority_of = runtime_function("cudaStreamGetPriority");
+    *(void **)&flags_of = device_function("cudaStreamGetFlags");
+    *(void **)&priority_of = device_function("cudaStreamGetPriority");
     if (!flags_of || !priority_of)
         skip();
     struct device_stream *compute = f->ops->stream_create(f->device, "compute", true, &err);
@@ -458,12 +374,12 @@ static void marks_tell_how_far_a_stream_is(void **state)
         const int64_t marked = f->ops->marked(f->a);
         assert_true(marked >= 0 && marked <= round);
         if (round % 500 == 0) {
-            finish(f, f->a);
+            device_finish(f, f->a);
             assert_true(f->ops->marked(f->a) >= round - 500);
         }
     }
     assert_int_equal(f->ops->mark(f->a, 3001), 0);
-    finish(f, f->a);
+    device_finish(f, f->a);
     assert_int_equal(f->ops->marked(f->a), 3001);
     f->ops->under_way(f->device, text);
     assert_string_equal(text, "");
@@ -478,7 +394,7 @@ static void exposed_time_is_counted_whole_and_once(void **state)
     enum { WAITS = 1300 };
     const struct fixture *f = *state;
     struct muster_error err = {0};
-    if (!on_fakes())
+    if (!device_on_fakes())
         skip();
     struct device_stream *compute = f->ops->stream_create(f->device, "compute", true, &err);
     struct device_event *done = f->ops->event_create(f->device, &err);
@@ -490,14 +406,14 @@ static void exposed_time_is_counted_whole_and_once(void **state)
         assert_int_equal(f->ops->record(f->a, done), 0);
         assert_int_equal(f->ops->wait(compute, done), 0);
     }
-    finish(f, compute);
+    device_finish(f, compute);
     unsetenv("FAKE_CUDA_COST");
     const int64_t waited = f->ops->stream_waited_ns(compute);
     const int64_t cost = WAITS * 100 * NS_PER_US; /* a little of it passes while the host enqueues */
     if (waited < cost * 8 / 10)
         fail_msg("%lld ms of at least %lld were counted", (long long)(waited / NS_PER_MS),
                  (long long)(cost / NS_PER_MS));
-    finish(f, compute);
+    device_finish(f, compute);
     assert_int_equal(f->ops->stream_waited_ns(compute), waited);
     f->ops->event_destroy(done);
     f->ops->stream_destroy(compute);
@@ -509,14 +425,14 @@ static void a_fault_that_never_ends_is_named_and_left(void **state)
     const struct fixture *f = *state;
     struct muster_error err = {0};
     char text[DEVICE_UNDER_WAY];
-    if (!on_fakes())
+    if (!device_on_fakes())
         skip();
     struct device_stream *compute = f->ops->stream_create(f->device, "compute", true, &err);
-    struct add add = {f->ops->kernels(f->device), f->memory.base, f->ops->stream_handle(compute)};
+    struct device_add add = {f->ops->kernels(f->device), f->memory.base, f->ops->stream_handle(compute)};
     setenv("FAKE_CUDA_HANG", "add:2", 1);
-    assert_int_equal(f->ops->launch(compute, add_numbers, &add), 0);
+    assert_int_equal(f->ops->launch(compute, device_add_numbers, &add), 0);
     assert_int_equal(f->ops->mark(compute, 7), 0);
-    assert_int_equal(f->ops->launch(compute, add_numbers, &add), 0);
+    assert_int_equal(f->ops->launch(compute, device_add_numbers, &add), 0);
     assert_int_equal(f->ops->fill(compute, f->memory.base, 0, 8), 0);
     assert_int_equal(f->ops->mark(compute, 8), 0);
     const struct instant begun = clock_now(NULL);
@@ -541,7 +457,7 @@ static void a_fault_of_any_kind_names_the_operations(void **state)
 {
     const struct fixture *f = *state;
     struct muster_error err = {0};
-    if (!on_fakes())
+    if (!device_on_fakes())
         skip();
     setenv("FAKE_CUDA_ASYNC", "cudaMemsetAsync:1", 1);
     (void)f->ops->fill(f->a, f->memory.base, 1, 100);
@@ -555,10 +471,10 @@ static void a_fault_names_the_operations_that_may_have_it(void **state)
 {
     const struct fixture *f = *state;
     struct muster_error err = {0};
-    if (!on_fakes())
+    if (!device_on_fakes())
         skip();
     assert_int_equal(f->ops->copy(f->a, f->memory.base, f->pinned.base, 100), 0);
-    finish(f, f->a);
+    device_finish(f, f->a);
     setenv("FAKE_CUDA_ASYNC", "cudaMemsetAsync:1", 1);
     (void)f->ops->fill(f->a, f->memory.base, 1, 100); /* refused or not: it is asynchronous */
     assert_int_equal(f->ops->sync(f->a, INSTANT_NEVER, &err), -1);
@@ -572,7 +488,7 @@ static void a_refusal_names_the_call(void **state)
 {
     const struct fixture *f = *state;
     struct muster_error err = {0};
-    if (!on_fakes())
+    if (!device_on_fakes())
         skip();
     struct device_event *event = f->ops->event_create(f->device, &err);
     assert_non_null(event);
@@ -592,33 +508,16 @@ static void a_fault_in_recorded_work_names_it(void **state)
     struct muster_error err = {0};
     struct device_graph *graph = NULL;
     struct doubling doubling = {{f->ops->kernels(f->device), f->memory.base, f->ops->stream_handle(f->a)}, 0};
-    if (!on_fakes())
+    if (!device_on_fakes())
         skip();
     assert_int_equal(f->ops->launch_graph(f->a, &graph, "doubling", double_numbers, &doubling), 0);
-    finish(f, f->a);
+    device_finish(f, f->a);
     setenv("FAKE_CUDA_ASYNC", "add:2", 1);
     (void)f->ops->launch_graph(f->a, &graph, "doubling", double_numbers, &doubling);
     assert_int_equal(f->ops->sync(f->a, INSTANT_NEVER, &err), -1);
     unsetenv("FAKE_CUDA_ASYNC");
     assert_non_null(strstr(err.text, "under way: doubling of stream a"));
     f->ops->graph_destroy(graph);
-}
-
-#define WITH_DEVICE(test) cmocka_unit_test_setup_teardown(test, begin, end)
-
-/* The process keeps an asynchronous error: each of these tests has its own process. */
-static int run_alone(char *program, const char *test)
-{
-    int status = 1;
-    (void)fflush(NULL);
-    const pid_t pid = fork();
-    if (pid == 0) {
-        (void)execl(program, program, test, (char *)NULL);
-        _exit(127);
-    }
-    if (pid < 0 || waitpid(pid, &status, 0) != pid || status)
-        printf("[  FAILED  ] %s, status %x\n", test, (unsigned)status);
-    return status != 0;
 }
 
 /* For each of these statuses, which the process keeps. */
@@ -629,7 +528,7 @@ static int run_late_statuses(char *program)
         char code[16];
         (void)snprintf(code, sizeof code, "%d", late_statuses[i]);
         setenv("FAKE_CUDA_ASYNC_ERROR", code, 1);
-        failed += run_alone(program, "a_fault_of_any_kind_names_the_operations");
+        failed += device_run_alone(program, "a_fault_of_any_kind_names_the_operations");
     }
     unsetenv("FAKE_CUDA_ASYNC_ERROR");
     return failed;
@@ -643,7 +542,7 @@ int main(int argc, char **argv)
                                         "a_fault_in_recorded_work_names_it"};
     int failed = 0;
     for (size_t i = 0; argc < 2 && i < sizeof alone / sizeof *alone; i++)
-        failed += run_alone(argv[0], alone[i]);
+        failed += device_run_alone(argv[0], alone[i]);
     if (argc < 2)
         failed += run_late_statuses(argv[0]);
     cmocka_set_skip_filter(argc < 2 ? "a_fault_*" : NULL);
@@ -674,6 +573,6 @@ int main(int argc, char **argv)
         WITH_DEVICE(a_fault_in_recorded_work_names_it),
         WITH_DEVICE(a_fault_names_the_operations_that_may_have_it),
     };
-    (void)cuda();
+    (void)device_module();
     return cmocka_run_group_tests(tests, NULL, NULL) + failed;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/geometry.h"
+#include "runtime/rounding/stored.h"
 #include "tests/unit/kernels/kernels_cuda_support.h"
 
 static const struct kernels *reference(void)
@@ -141,6 +142,38 @@ static void averages_and_steps_reach_the_last(void **state)
     unsetenv("EMU_ONLY_BLOCK");
 }
 
+/* ---- parameters in few bits ---- */
+
+static void units_are_opened_up_to_the_last(void **state)
+{
+    static const enum stored kinds[] = {STORED_NF4, STORED_INT8};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const int64_t unit = stored_unit(kinds[i]), bytes = stored_bytes(kinds[i], unit);
+        const int64_t units = (INT64_C(1) << 32) / unit + 1,
+                      n = units * unit; /* bytes, too, are more than 2^31 */
+        const int64_t seen = unit < 16 * CUDA_BLOCK ? unit : 16 * CUDA_BLOCK; /* that a block has */
+        const float constants[] = {0.5f, 0.25f};
+        const size_t size = kinds[i] == STORED_NF4 ? sizeof constants : sizeof *constants;
+        scope_memory uint8_t *last = malloc((size_t)bytes);
+        scope_memory float *opened = floats_new((int)unit, FILL_UNIT),
+                           *got = floats_new((int)seen, FILL_UNIT);
+        scope_device void *d_units = device_zeroes(units * bytes / (int64_t)sizeof(float) + 1),
+                          *d_out = device_zeroes(n);
+        for (int64_t b = 0; b < bytes; b++)
+            last[b] = (uint8_t)(7 * b + b / 100);
+        memcpy(last + bytes - size, constants, size);
+        stored_open(kinds[i], last, unit, opened, DTYPE_F32);
+        CUDA_OK(cudaMemcpy((uint8_t *)d_units + (units - 1) * bytes, last, (size_t)bytes,
+                           cudaMemcpyHostToDevice));
+        with_last_block(n, 16);
+        ENQUEUED(cuda_stored_open(d_out, DTYPE_F32, d_units, kinds[i], n, NULL, &failed));
+        unsetenv("EMU_ONLY_BLOCK");
+        fetch(got, (const float *)d_out + n - seen, (size_t)seen * sizeof *got);
+        assert_memory_equal(got, opened + unit - seen, (size_t)seen * sizeof *got);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,6 +182,7 @@ int main(void)
         cmocka_unit_test(sums_and_scales_reach_the_last),
         cmocka_unit_test(conversions_reach_the_last),
         cmocka_unit_test(averages_and_steps_reach_the_last),
+        cmocka_unit_test(units_are_opened_up_to_the_last),
     };
     setenv("FAKE_CUDA_MEMORY", "68719476736", 1); /* address space alone */
     kernels_test_begin(1);

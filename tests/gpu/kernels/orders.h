@@ -1,6 +1,7 @@
 /* orders.h - one call of an operation over small buffers, run by the emulator with a block's threads and a
- * grid's blocks in three orders, in one of which a buffer lies at no multiple of 16 bytes: the same bits each
- * time, equal to the reference. Which tests run may be named on the command line. */
+ * grid's blocks in three orders: the same bits each time, equal to the reference. In the second a buffer lies
+ * at no multiple of 16 bytes. In the third, results that are overwritten were NaN before. Which tests run may
+ * be named on the command line. */
 #ifndef MUSTER_TESTS_GPU_ORDERS_H
 #define MUSTER_TESTS_GPU_ORDERS_H
 

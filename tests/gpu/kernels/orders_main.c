@@ -218,8 +218,9 @@ static size_t moved_by(const struct buffer *b, bool moved)
                                                       : sizeof(float);
 }
 
-/* One run; the results are left in out[]. Buffer `moved` lies at no multiple of 16 bytes; -1: all do. */
-static void run_once(const struct call_case *c, void *out[BUFFERS], int moved,
+/* One run; the results are left in out[]. Buffer `moved` lies at no multiple of 16 bytes; -1: all do. Buffers
+ * that have a bit in `spoilt` are full of NaN before. */
+static void run_once(const struct call_case *c, void *out[BUFFERS], int moved, uint32_t spoilt,
                      int (*cuda)(void **p, const void *argument, struct muster_error *err),
                      const void *argument)
 {
@@ -231,6 +232,8 @@ static void run_once(const struct call_case *c, void *out[BUFFERS], int moved,
         cuda_must(cudaMalloc(&memory[i], (b->size ? image_size(b) : 1) + by), "cudaMalloc");
         device[i] = (char *)memory[i] + by;
         void *image = image_of(c, b);
+        if (spoilt >> i & 1)
+            memset(image, 0xff, image_size(b));
         if (b->size)
             cuda_must(cudaMemcpy(device[i], image, image_size(b), cudaMemcpyHostToDevice), "to the device");
         free(image);
@@ -262,7 +265,7 @@ static void run_moved(const struct call_case *c, void *const expected[BUFFERS],
         if (moved->done >> i & 1 || !c->buffer[i].size)
             continue;
         moved->done |= UINT32_C(1) << i;
-        run_once(c, out, i, cuda, argument);
+        run_once(c, out, i, 0, cuda, argument);
         for (int j = 0; j < c->count; j++) {
             const struct buffer *b = &c->buffer[j];
             if (b->size && b->role == RESULT && memcmp(out[j], expected[j], image_size(b)) != 0)
@@ -272,6 +275,41 @@ static void run_moved(const struct call_case *c, void *const expected[BUFFERS],
     }
 }
 
+static bool has_nan(const struct call_case *c, const struct buffer *b, const void *values)
+{
+    for (size_t i = 0; b->value != BYTES && i < b->size / element_size(b); i++)
+        if (isnan(element(c, b, values, i, false)))
+            return true;
+    return false;
+}
+
+/* A bit for each result that does not depend on its old values: with NaN in them the reference has none. */
+static uint32_t overwritten_of(const struct call_case *c, void (*reference)(void **p, const void *argument),
+                               const void *argument)
+{
+    uint32_t overwritten = 0;
+    for (int spoilt = 0; spoilt < c->count; spoilt++) {
+        void *host[BUFFERS] = {NULL};
+        bool nan = false;
+        if (c->buffer[spoilt].role != RESULT || c->buffer[spoilt].value == BYTES || !c->buffer[spoilt].size)
+            continue;
+        for (int i = 0; i < c->count; i++) {
+            host[i] = malloc(c->buffer[i].size + 1);
+            if (!host[i])
+                abort();
+            memcpy(host[i], c->buffer[i].host, c->buffer[i].size);
+        }
+        memset(host[spoilt], 0xff, c->buffer[spoilt].size);
+        reference(host, argument);
+        for (int i = 0; i < c->count; i++) {
+            nan |= c->buffer[i].role == RESULT && has_nan(c, &c->buffer[i], host[i]);
+            free(host[i]);
+        }
+        overwritten |= nan ? 0 : UINT32_C(1) << spoilt;
+    }
+    return overwritten;
+}
+
 void case_run(struct call_case *c, void (*reference)(void **p, const void *argument),
               int (*cuda)(void **p, const void *argument, struct muster_error *err), const void *argument)
 {
@@ -279,6 +317,7 @@ void case_run(struct call_case *c, void (*reference)(void **p, const void *argum
     enum { ORDERS = sizeof orders / sizeof orders[0] };
     void *out[ORDERS][BUFFERS] = {{NULL}}, *host[BUFFERS] = {NULL};
     int times = 0;
+    const uint32_t overwritten = overwritten_of(c, reference, argument);
     for (int i = 0; i < OPERATIONS; i++)
         if (strcmp(operations[i].name, c->what) == 0)
             times = operations[i].ran++;
@@ -289,7 +328,7 @@ void case_run(struct call_case *c, void (*reference)(void **p, const void *argum
         if (moved >= 0 && c->buffer[moved].role == WORK)
             moved = -1;
         (void)emu_took_vectors();
-        run_once(c, out[order], moved, cuda, argument);
+        run_once(c, out[order], moved, order == 2 ? overwritten : 0, cuda, argument);
         if (order == 0 && emu_took_vectors())
             run_moved(c, out[order], cuda, argument);
         for (int i = 0; i < c->count; i++) {
