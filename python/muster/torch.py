@@ -253,10 +253,8 @@ class Sharded(States):
         touched(self)
         step, result = ShardStep(), ShardResult(size=ctypes.sizeof(ShardResult))
         self.library.muster_shard_step_defaults(ctypes.byref(step))
-        for i in range(8):
-            step.learning_rate[i] = lr if isinstance(lr, (int, float)) else lr[i] if i < len(lr) else 0.0
-            decay = weight_decay
-            step.weight_decay[i] = decay if isinstance(decay, (int, float)) else decay[i] if i < len(decay) else 0.0
+        for name, given, values in (("lr", lr, step.learning_rate), ("weight_decay", weight_decay, step.weight_decay)):
+            values[:] = _of_classes(name, given)
         step.beta1, step.beta2 = betas
         step.epsilon, step.momentum, step.dampening, step.nesterov = eps, momentum, dampening, int(nesterov)
         step.clip_norm, step.norm = self.clip_norm if clip_norm is None else clip_norm, int(norm)
@@ -370,11 +368,28 @@ def _common_dtype(parameters):
         if not p.parameter.is_meta and p.parameter.device.type != "cpu":
             raise ValueError(f"{p.names[0]} is on {p.parameter.device}: only modules on the CPU are sharded")
         if p.shape.numel() == 0:
-            raise ValueError(f"{p.names[0]} has no elements")
+            raise ValueError(f"{p.names[0]} of shape {tuple(p.shape)} has no elements to share out: remove it, or make it a buffer")
     return parameters[0].dtype
 
 
+def _of_classes(name, given):
+    """A value for each of the 8 parameter classes, from a number, a tensor of one element, or a sequence; a class that it leaves out has 0."""
+    if isinstance(given, torch.Tensor) and given.numel() == 1:
+        given = given.item()
+    if isinstance(given, str) or not hasattr(given, "__len__"):
+        try:
+            return [float(given)] * 8
+        except (TypeError, ValueError):
+            raise TypeError(f"{name} is {given!r}, but must be a number, or a number for each parameter class") from None
+    if len(given) > 8:
+        raise ValueError(f"{name} has {len(given)} values, and there are 8 parameter classes")
+    return [float(value) for value in given] + [0.0] * (8 - len(given))
+
+
 def _check_first(module, parameters):
+    if isinstance(module, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+        raise ValueError(f"{type(module).__name__} reduces gradients itself: shard the module inside of it, module.module")
+
     for p in parameters:
         member = MEMBERS.get(id(p.parameter))
         if member is not None:

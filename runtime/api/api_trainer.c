@@ -287,18 +287,21 @@ void muster_trainer_close(struct muster_trainer **trainer)
 
 /* ---- values ---- */
 
+static const double most_count = 9007199254740992.; /* 2^53: counts above it are not exact in a double */
+
 int muster_trainer_set(struct muster_trainer *t, const char *name, double value, struct muster_error *err)
 {
     const struct {
         const char *name;
         double *value;
+        double limit; /* the first value that is too large */
     } rows[] = {
-        {"learning_rate", &t->overrides.learning_rate},
-        {"weight_decay", &t->overrides.weight_decay},
-        {"beta1", &t->overrides.beta1},
-        {"beta2", &t->overrides.beta2},
-        {"epsilon", &t->overrides.epsilon},
-        {"clip_norm", &t->overrides.clip_norm},
+        {"learning_rate", &t->overrides.learning_rate, HUGE_VAL},
+        {"weight_decay", &t->overrides.weight_decay, HUGE_VAL},
+        {"beta1", &t->overrides.beta1, 1},
+        {"beta2", &t->overrides.beta2, 1},
+        {"epsilon", &t->overrides.epsilon, HUGE_VAL},
+        {"clip_norm", &t->overrides.clip_norm, HUGE_VAL},
     };
     if (value < 0 || isinf(value))
         return error_set(err, MUSTER_E_INVALID, "%s is %g, but must be finite and at least 0", name, value);
@@ -310,9 +313,15 @@ int muster_trainer_set(struct muster_trainer *t, const char *name, double value,
             value);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!strcmp(rows[i].name, name)) {
+            if (value >= rows[i].limit)
+                return error_set(err, MUSTER_E_INVALID, "%s is %g, but must be below %g", name, value,
+                                 rows[i].limit);
             *rows[i].value = value;
             return 0;
         }
+    if (isnan(value) || value > most_count)
+        return error_set(err, MUSTER_E_INVALID, "%s is %g, but must be a number from 0 to %g", name, value,
+                         most_count);
     if (!strcmp(name, "stop"))
         t->stop = value != 0;
     else if (!strcmp(name, "checkpoint"))

@@ -143,10 +143,10 @@ enum { MUSTER_SHARD_CLASSES = 8 };
 struct muster_shard_step {
     uint32_t size;                              /* set by muster_shard_step_defaults */
     int32_t norm;                               /* not 0: the norm is computed, clipped or not */
-    double learning_rate[MUSTER_SHARD_CLASSES]; /* for each parameter class */
-    double weight_decay[MUSTER_SHARD_CLASSES];
-    double beta1, beta2, epsilon; /* for Adam and AdamW */
-    double momentum, dampening;   /* for SGD with momentum */
+    double learning_rate[MUSTER_SHARD_CLASSES]; /* for each parameter class: at least 0 */
+    double weight_decay[MUSTER_SHARD_CLASSES];  /* at least 0 */
+    double beta1, beta2, epsilon;               /* for Adam and AdamW: betas from 0 to below 1 */
+    double momentum, dampening;                 /* for SGD with momentum */
     int32_t nesterov;
     int32_t reserved;
     double clip_norm; /* limit for the norm over all gradients and ranks; 0: not clipped */
@@ -160,7 +160,8 @@ struct muster_shard_result {
     double grad_norm; /* before clipping; 0 where it was not asked for */
 };
 /* Collective: updates every trainable group from the gradients reduced since the last step, and forgets them.
- * No group may be gathered or hold gradients that were not reduced. result may be NULL. */
+ * No group may be gathered or hold gradients that were not reduced. result may be NULL. MUSTER_E_INVALID: a
+ * value of the step that its optimizer uses is outside of its range; nothing was updated. */
 MUSTER_API int muster_shard_step(struct muster_shard *shard, const struct muster_shard_step *step,
                                  struct muster_shard_result *result, struct muster_error *err);
 /* Collective: the norm of all reduced gradients over all ranks; changes nothing. */

@@ -115,6 +115,34 @@ static void fill_scalars(struct shard_update *u)
     memcpy(u->scalars.weight_decay, s->weight_decay, sizeof s->weight_decay);
 }
 
+/* limit: the first value that is too large. Not of an optimizer that has no use for the value. */
+static int check_value(const char *name, double value, double limit, struct muster_error *err)
+{
+    if (value >= 0 && value < limit)
+        return 0;
+    return error_set(err, MUSTER_E_INVALID, "%s is %g, but must be at least 0 and %s", name, value,
+                     limit < HUGE_VAL ? "below 1" : "finite");
+}
+
+static int shard_check_values(const struct muster_shard *shard, const struct muster_shard_step *step,
+                              struct muster_error *err)
+{
+    const bool adam =
+        shard->options.optimizer == MUSTER_SHARD_ADAM || shard->options.optimizer == MUSTER_SHARD_ADAMW;
+    for (int i = 0; i < MUSTER_SHARD_CLASSES; i++)
+        if (check_value("learning_rate", step->learning_rate[i], HUGE_VAL, err) ||
+            check_value("weight_decay", step->weight_decay[i], HUGE_VAL, err))
+            return -1;
+    if (adam)
+        return check_value("beta1", step->beta1, 1, err) || check_value("beta2", step->beta2, 1, err) ||
+                       check_value("epsilon", step->epsilon, HUGE_VAL, err)
+                   ? -1
+                   : 0;
+    if (!isfinite(step->dampening))
+        return error_set(err, MUSTER_E_INVALID, "dampening is %g, but must be finite", step->dampening);
+    return check_value("momentum", step->momentum, HUGE_VAL, err);
+}
+
 static int check_step(const struct muster_shard *shard, const struct muster_shard_step *step,
                       const struct muster_shard_result *result, struct muster_error *err)
 {
@@ -133,7 +161,7 @@ static int check_step(const struct muster_shard *shard, const struct muster_shar
     if (!(step->clip_norm >= 0))
         return error_set(err, MUSTER_E_INVALID, "clip_norm is %g, but must be 0 (not clipped) or above",
                          step->clip_norm);
-    return 0;
+    return shard->options.optimizer == MUSTER_SHARD_NONE ? 0 : shard_check_values(shard, step, err);
 }
 
 int muster_shard_step(struct muster_shard *shard, const struct muster_shard_step *step,

@@ -525,7 +525,7 @@ def failures():
                 raise ValueError("made to fail")
         except ValueError as error:
             assert str(error) == "made to fail"
-    want, got = whole_run(plain, 3, 1e-2, 1.0), sharded_run(sharded, 3, 1e-2, 1.0)
+    want, got = whole_run(plain, 3, 1e-2, 1.0), sharded_run(sharded, 3, torch.tensor(1e-2, dtype=torch.float64), 1.0)
     for a, b in zip(got, want):
         close(a, b, EXACT, "after exceptions")
     assert model.norm.weight.shape == plain.norm.weight.shape
@@ -535,10 +535,14 @@ def failures():
         (lambda: muster.torch.shard(made(), optimizer="lion"), "optimizer is 'lion'"),
         (lambda: muster.torch.shard(made().to(torch.bfloat16)), "float32, or all float64"),
         (lambda: muster.torch.shard(made(), units=[torch.nn.Linear(2, 2)]), "not part of the module"),
+        (lambda: sharded.step(lr=float("nan")), "learning_rate is nan"),
+        (lambda: sharded.step(lr="fast"), "lr is 'fast'"),
+        (lambda: sharded.step(weight_decay=[0.1] * 9), "9 values"),
+        (lambda: muster.torch.shard(torch.nn.DataParallel(made())), "module.module"),
     ):
         try:
             call()
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, TypeError, ValueError) as error:
             assert text in str(error), error
         else:
             raise AssertionError(f"nothing said {text}")

@@ -263,6 +263,10 @@ static void values_of_steps_can_be_set(void **state)
     assert_int_equal(muster_trainer_set(t, "rate", 1, &err), -1);
     assert_non_null(strstr(err.text, "'rate' cannot be set; there are learning_rate"));
     assert_int_equal(muster_trainer_set(t, "beta1", -1, &err), -1);
+    assert_int_equal(muster_trainer_set(t, "beta2", 1.5, &err), -1);
+    assert_string_equal(err.text, "beta2 is 1.5, but must be below 1");
+    assert_int_equal(muster_trainer_set(t, "targets", NAN, &err), -1);
+    assert_int_equal(muster_trainer_set(t, "next_targets", 1e30, &err), -1);
     muster_trainer_close(&t);
     t = opened(NULL, mine,
                (const char *const[]){COMMON, "training.micro_batch=2", "training.clip_norm=0", NULL});

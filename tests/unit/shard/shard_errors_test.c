@@ -196,6 +196,16 @@ static int wrong_calls_are_named_body(struct test_model *m)
     step.clip_norm = NAN;
     REFUSED(m, muster_shard_step(m->shard, &step, NULL, err), "clip_norm is nan");
     step.clip_norm = 0;
+    struct muster_shard_step wrong = step;
+    wrong.learning_rate[7] = NAN;
+    REFUSED(m, muster_shard_step(m->shard, &wrong, NULL, err), "learning_rate is nan");
+    wrong = step, wrong.weight_decay[0] = -0.5;
+    REFUSED(m, muster_shard_step(m->shard, &wrong, NULL, err), "weight_decay is -0.5");
+    wrong = step, wrong.beta2 = 1;
+    REFUSED(m, muster_shard_step(m->shard, &wrong, NULL, err),
+            "beta2 is 1, but must be at least 0 and below 1");
+    wrong = step, wrong.epsilon = INFINITY;
+    REFUSED(m, muster_shard_step(m->shard, &wrong, NULL, err), "epsilon is inf");
     MUST(m, !muster_shard_gradient(m->shard, 0, err));
     REFUSED(m, muster_shard_step(m->shard, &step, NULL, err), "h.0 has gradients that were not reduced");
     MUST(m, muster_shard_discard(m->shard, err));
