@@ -427,6 +427,7 @@ class Traces(Cuda):
                 bounds = self.holds(found, 3)
                 self.assertEqual({slice[0] for slice in found}, {"steps", "compute", "gathers", "reductions"})
                 self.assertTrue(any(slice[1] == "comm" and slice[2].startswith("all_gather") and slice[0] == "gathers" for slice in found))
+                self.assertEqual([sum(slice[0] == track for slice in found) for track in ("gathers", "reductions")], [3 * 5, 3 * 8])  # also those for the next step
                 self.assertTrue(any(slice[1] == "comm" and slice[2].startswith("reduce_scatter") and slice[0] == "reductions" for slice in found))
             exposed = [line["exposed_ms"] for line in result.lines if line["kind"] == "step"][1:4]
             for (begin, end), wanted in zip(bounds if len(ranks) == 1 else self.holds(ranks[0], 3), exposed, strict=True):

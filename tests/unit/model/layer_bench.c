@@ -88,9 +88,12 @@ void bench_open(struct layer_bench *b, const struct model *model, int layer, str
     assert_int_equal(kernels->value, DTYPE_F64);
     int64_t rows = (int64_t)shape.B * shape.T;
     for (int i = 0; i < desc->param_count; i++) {
-        b->weights[i] = param_elements(&model->params[desc->param[i]]);
-        b->weight[i] = doubles(b, b->weights[i]);
-        b->grad[i] = block_make(b->weights[i] * 8);
+        const struct param_desc *param = &model->params[desc->param[i]];
+        const int64_t room = param_room(param, kernels);
+        b->weights[i] = param_elements(param);
+        b->weight[i] = doubles(b, room);
+        b->grad[i] = block_make(room * 8);
+        memset(b->weight[i] + b->weights[i], 0, (size_t)(room - b->weights[i]) * 8); /* rows of zeros */
     }
     for (int i = 0; i < desc->source_count; i++) {
         if (desc->source[i] == SOURCE_BATCH)
@@ -135,6 +138,18 @@ void bench_open(struct layer_bench *b, const struct model *model, int layer, str
     }
     b->scalars = (struct step_scalars){
         .inverse_tokens = 1.0 / (double)(rows > 1 ? rows - 1 : 1), .seed = 5, .samples = shape.B};
+}
+
+void bench_chunks(struct layer_bench *b, int64_t chunk_bytes)
+{
+    const struct layer_desc *layer = b->layer;
+    b->chunk_bytes = chunk_bytes;
+    layer->ops->chunked_sizes(layer->config, b->shape, DTYPE_F64, LAYER_TRAIN, b->kernels, chunk_bytes,
+                              &b->train);
+    layer->ops->chunked_sizes(layer->config, b->shape, DTYPE_F64, LAYER_RECOMPUTE, b->kernels, chunk_bytes,
+                              &b->recompute);
+    layer->ops->chunked_sizes(layer->config, b->shape, DTYPE_F64, LAYER_EVAL, b->kernels, chunk_bytes,
+                              &b->eval);
 }
 
 void bench_close(struct layer_bench *b)
@@ -198,6 +213,7 @@ static void call_make(struct layer_bench *b, enum layer_mode mode, struct call *
         .scalars = &b->scalars,
         .loss_total = &b->loss,
         .loss_count = &b->counted,
+        .chunk_bytes = b->chunk_bytes,
     };
 }
 

@@ -30,6 +30,7 @@ struct layer_bench {
     double loss;
     int64_t counted;
     uint64_t seed;
+    int64_t chunk_bytes;
     double tolerance; /* tolerance of finite differences; 3e-8 unless set after opening */
 };
 
@@ -38,6 +39,8 @@ struct layer_bench {
  * a NaN where it does not count, and lengths or targets for i32 inputs. */
 void bench_open(struct layer_bench *b, const struct model *model, int layer, struct shape shape,
                 const struct kernels *kernels, int vocabulary, uint64_t seed);
+/* Chunks of so many bytes in place of the table's (layer_context); 0: the table's. */
+void bench_chunks(struct layer_bench *b, int64_t chunk_bytes);
 void bench_close(struct layer_bench *b);
 
 double bench_random(struct layer_bench *b); /* -1..1 */

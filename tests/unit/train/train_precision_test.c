@@ -174,6 +174,7 @@ static void count_overflows(struct training run, int *skipped, int *clean, doubl
     struct trainer_stats stats[LONGEST];
     *skipped = *clean = 0;
     *scale = START;
+    run.stop_on_nonfinite = true; /* a scale that can still be halved goes before it */
     run.steps = LONGEST;
     run.stats = stats;
     assert_int_equal(training_run(&run), 0);
@@ -255,6 +256,38 @@ static void the_scale_is_doubled_after_a_window(void **state)
         assert_true(stats[i].loss_scale == 1000 && !stats[i].skipped);
 }
 
+/* After a step: the norm of the gradients that a caller reads is that of the step. */
+static int check_gradients(const struct training *run, struct trainer *trainer, int rank, int step)
+{
+    const struct model *model = trainer_model(trainer);
+    double squares = 0;
+    (void)rank;
+    for (int p = 0; step > 0 && p < model->param_count; p++) {
+        const int64_t count = param_elements(&model->params[p]);
+        scope_free float *grad = calloc((size_t)count, sizeof *grad);
+        if (!grad || trainer_get_grad(trainer, p, grad, NULL))
+            return -1;
+        for (int64_t k = 0; k < count; k++)
+            squares += (double)grad[k] * (double)grad[k];
+    }
+    if (step == 0)
+        return 0;
+    const double norm = run->stats[step - 1].grad_norm;
+    return fabs(sqrt(squares) - norm) <= 1e-3 * norm ? 0 : -1;
+}
+
+static void gradients_are_read_without_the_scale(void **state)
+{
+    (void)state;
+    struct trainer_stats stats[3];
+    struct training run = fp16();
+    run.loss_scale = (struct loss_scale_options){.fixed = 1000};
+    run.steps = 3;
+    run.stats = stats;
+    run.visit = check_gradients;
+    assert_int_equal(training_run(&run), 0);
+}
+
 static void an_overflow_at_the_minimum_ends_the_run(void **state)
 {
     (void)state;
@@ -299,7 +332,9 @@ static int check_name(const struct training *run, struct trainer *trainer, int r
                param < 0 ? "-" : model->params[param].name, holder);
         naming->checked++;
     }
-    const bool same = param == first && (param >= 0) == (holder >= 0);
+    const bool whole =
+        run->strategy == STRATEGY_NO_SHARD; /* every rank has it then: the first one is named */
+    const bool same = param == first && (whole && param >= 0 ? holder == 0 : (param >= 0) == (holder >= 0));
     return same && (rank || naming->stats[step - 1].nonfinite_param == param) ? 0 : -1;
 }
 
@@ -368,6 +403,7 @@ int main(void)
         cmocka_unit_test(worlds_agree_with_reductions_in_bf16),
         cmocka_unit_test(an_overflow_leaves_no_trace),
         cmocka_unit_test(the_scale_is_doubled_after_a_window),
+        cmocka_unit_test(gradients_are_read_without_the_scale),
         cmocka_unit_test(an_overflow_at_the_minimum_ends_the_run),
         cmocka_unit_test(the_first_in_the_backward_pass_is_named),
         cmocka_unit_test(what_is_not_finite_is_skipped_or_ends_the_run),
