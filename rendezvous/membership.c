@@ -255,15 +255,16 @@ int membership_leave(struct membership *m, int exit_code, struct muster_error *e
     return 0;
 }
 
-void membership_part(struct membership *m, int64_t linger_ns)
+void membership_part(struct membership *m, int64_t linger_ns, int64_t grace_ns)
 {
     if (m->operations->part)
-        m->operations->part(m, linger_ns > 0 ? linger_ns : 0);
+        m->operations->part(m, linger_ns > 0 ? linger_ns : 0, grace_ns > 0 ? grace_ns : 0);
 }
 
-int membership_parting(const struct membership *m)
+int membership_parting(struct membership *m, bool *votes)
 {
-    return m->operations->parting ? m->operations->parting(m) : 0;
+    *votes = false;
+    return m->operations->parting ? m->operations->parting(m, votes) : 0;
 }
 
 void membership_destroy(struct membership *m, int64_t linger_ns)

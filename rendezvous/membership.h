@@ -88,10 +88,14 @@ void membership_ask(struct membership *m, const char *address, uint16_t port);
 int membership_leave(struct membership *m, int exit_code, struct muster_error *err);
 /* Begins to close: no more events are given out. The serving agent, after a verdict or after it has left,
  * waits linger_ns for the others to leave; if it left an elastic world on SIGTERM, from when they have
- * stopped, which has a limit of its own. Does not block; membership_fd becomes readable when that is over. */
-void membership_part(struct membership *m, int64_t linger_ns);
-/* After that: the number of others still waited for; 0: none. */
-int membership_parting(const struct membership *m);
+ * stopped, which has a limit of its own. Does not block; membership_fd becomes readable when that is over.
+ * grace_ns: how long this agent may take from its drain, or from now, for its vote. */
+void membership_part(struct membership *m, int64_t linger_ns, int64_t grace_ns);
+/* After that, as often as the descriptor is readable or the deadline reached: the number of others still
+ * waited for; 0: none. A voter of an elastic job that has left waits until the next round is decided, since
+ * its vote may be needed: for 10 s at most, to a second before the end of its grace (but a second in any
+ * case), and not at all if no other voter is left. *votes: that is why it waits. */
+int membership_parting(struct membership *m, bool *votes);
 /* Closes without blocking longer than linger_ns for messages in flight and, without membership_part
  * before, for the wait that it begins. After a verdict the server is informed; without verdict or leave
  * the membership is lost, as if the agent had died. Accepts NULL. */

@@ -168,11 +168,13 @@ static int run_loop(struct agent *agent, struct muster_error *err)
 static int see_off(struct agent *agent, struct muster_error *err)
 {
     char text[MUSTER_ERROR_TEXT];
+    bool votes;
     agent_membership_depart(agent, linger_ns);
-    agent_membership_describe(agent, text, sizeof text);
-    if (*text)
+    if (agent_membership_departing(agent, &votes) && !votes) {
+        agent_membership_describe(agent, text, sizeof text);
         log_info(&agent->log, "%s", text);
-    while (agent_membership_departing(agent)) {
+    }
+    while (agent_membership_departing(agent, &votes)) {
         if (loop_turn(&agent->loop, next_deadline(agent), err) < 0)
             return -1;
         tick_parts(agent);

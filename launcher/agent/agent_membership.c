@@ -139,8 +139,12 @@ void agent_membership_describe(const struct agent *agent, char *out, size_t size
         return;
     const char *trouble = membership->resolver ? resolver_trouble(membership->resolver) : NULL;
     if (agent->group.state == GROUP_OVER) {
-        int others = agent_membership_departing(agent);
-        if (others)
+        bool votes;
+        const int others = agent_membership_departing(agent, &votes);
+        if (votes)
+            (void)snprintf(out, size,
+                           "leaving: this node votes until the others have decided the next round");
+        else if (others)
             (void)snprintf(out, size, "leaving: waiting for the acknowledgement of %d node%s", others,
                            others > 1 ? "s" : "");
     } else if (membership->handle)
@@ -226,12 +230,15 @@ const struct membership_event *agent_membership_verdict(const struct agent *agen
 void agent_membership_depart(struct agent *agent, int64_t linger_ns)
 {
     if (agent->membership && agent->membership->handle)
-        membership_part(agent->membership->handle, linger_ns);
+        membership_part(agent->membership->handle, linger_ns, agent->group.shutdown_grace_ns);
 }
 
-int agent_membership_departing(const struct agent *agent)
+int agent_membership_departing(const struct agent *agent, bool *votes)
 {
-    return agent->membership && agent->membership->handle ? membership_parting(agent->membership->handle) : 0;
+    *votes = false;
+    return agent->membership && agent->membership->handle
+               ? membership_parting(agent->membership->handle, votes)
+               : 0;
 }
 
 bool agent_membership_seeks(const struct agent *agent)

@@ -39,9 +39,9 @@ void agent_membership_join_at(struct agent *agent, const char *address);
 uint64_t agent_membership_notes_wanted(const struct agent *agent);
 void agent_membership_note(struct agent *agent, const char *data, size_t length);
 bool agent_membership_take_note(struct agent *agent, struct membership_note *out);
-/* The end: the server outlives its agent's part in the job until the others have acknowledged it
- * (membership_part, membership_parting). */
+/* The end: the server outlives its agent's part in the job until the others have acknowledged it, and a voter
+ * until the next round is decided (membership_part, membership_parting). */
 void agent_membership_depart(struct agent *agent, int64_t linger_ns);
-int agent_membership_departing(const struct agent *agent);
+int agent_membership_departing(const struct agent *agent, bool *votes);
 
 #endif

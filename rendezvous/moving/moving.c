@@ -36,6 +36,8 @@ static bool is_active(const struct membership *m)
 static struct instant moving_deadline(const struct membership *m)
 {
     struct transport *c = m->transport;
+    if (c->exit == MOVING_VOTES)
+        return moving_leave_deadline(c);
     const struct membership *in = inner(m);
     struct instant due = in ? in->operations->deadline(in) : INSTANT_NEVER;
     if (c->queue.count || (is_active(m) && (c->changed || c->drain)))
@@ -63,6 +65,13 @@ static int lose(struct membership *m, struct instant now, struct muster_error *e
                      (double)m->options.join_timeout_ns / NS_PER_S, text);
 }
 
+static void note_event(struct transport *c, const struct membership_event *event)
+{
+    client_note_event(event, &c->past, &c->stops);
+    if (event->kind == MEMBERSHIP_EVENT_STOP || event->kind == MEMBERSHIP_EVENT_WORLD)
+        c->ends = event->kind == MEMBERSHIP_EVENT_STOP && event->planned && !event->next_nodes;
+}
+
 static int moving_next(struct membership *m, struct membership_event *event, struct muster_error *err)
 {
     struct transport *c = m->transport;
@@ -75,7 +84,7 @@ static int moving_next(struct membership *m, struct membership_event *event, str
                 return -1;
         }
         if (event_queue_pop(&c->queue, event)) {
-            client_note_event(event, &c->past, &c->stops);
+            note_event(c, event);
             return 1;
         }
         struct membership *in = inner(m);
@@ -87,7 +96,7 @@ static int moving_next(struct membership *m, struct membership_event *event, str
         if (got && is_repeated(m, event))
             continue;
         if (got) {
-            client_note_event(event, &c->past, &c->stops);
+            note_event(c, event);
             return 1;
         }
         if (c->drain && is_active(m))
@@ -125,6 +134,7 @@ static int moving_leave(struct membership *m, int exit_code, struct muster_error
 static int moving_drain(struct membership *m, int exit_code, int64_t grace_ns, struct muster_error *err)
 {
     struct membership *in = inner(m);
+    m->transport->drained_at = instant_min(m->transport->drained_at, clock_now(m->options.clock));
     return in ? in->operations->drain(in, exit_code, grace_ns, err) : 0;
 }
 
@@ -237,19 +247,6 @@ static void moving_ask(struct membership *m, const char *address, uint16_t port)
         moving_ask_at(m->transport, address, port, clock_now(m->options.clock));
 }
 
-static void moving_part(struct membership *m, int64_t linger_ns)
-{
-    struct transport *c = m->transport;
-    if (c->serves)
-        c->door.operations->part(&c->door, linger_ns);
-}
-
-static int moving_parting(const struct membership *m)
-{
-    const struct transport *c = m->transport;
-    return c->serves ? c->door.operations->parting(&c->door) : 0;
-}
-
 /* The job is over, and its elected server stays for a moment (server_has_ended): an agent that looks for it
  * just now is told, and so is a new agent at the endpoint, which would begin the job anew. */
 static void tell_of_the_end(struct membership *m, int64_t linger_ns)
@@ -259,7 +256,7 @@ static void tell_of_the_end(struct membership *m, int64_t linger_ns)
     struct takeover_actions actions;
     if (!m->over || !c->serves || (c->rules.reason == TAKEOVER_BEGUN && !server_misses_a_node(&c->door)))
         return; /* no agent looks for the first server */
-    c->door.operations->part(&c->door, linger_ns);
+    c->door.operations->part(&c->door, linger_ns, 0);
     while (!server_has_ended(&c->door)) {
         const struct instant now = clock_now(m->options.clock);
         moving_receive(c, now);
@@ -343,7 +340,7 @@ int transport_moving_open(struct membership *m, struct muster_error *err)
     if (!c)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a membership");
     c->outer = m;
-    c->lost_since = c->warn_at = c->early_at = INSTANT_NEVER;
+    c->lost_since = c->warn_at = c->early_at = c->drained_at = INSTANT_NEVER;
     c->wake = epoll_create1(EPOLL_CLOEXEC);
     const int failed = c->wake < 0 ? error_errno(err, "epoll_create1") : moving_begin(m, err);
     if (failed)

@@ -4,6 +4,7 @@
  *   moving.c          the membership's calls: events, reports, time, creation and end
  *   moving_roles.c    the roles: the transports after each change of the rules (takeover.h)
  *   moving_messages.c votes and JOINs of other agents, and the server's messages
+ *   moving_leave.c    an agent that has left, and votes until the next round is decided
  *   moving_peers.c    the connections to voters and endpoints
  *
  * An agent has at most one of two transports: that of a member (client), or that of the server. The latter
@@ -24,6 +25,13 @@
 #include "rendezvous/zmq/zmq_socket.h"
 
 enum { MOVING_PEERS = 3 * RECORD_VOTERS + MEMBERSHIP_ENDPOINTS };
+
+/* An agent that has left the job. */
+enum moving_exit {
+    MOVING_STAYS_OUT, /* it has no vote, or has not left */
+    MOVING_RETIRES,   /* it served, and waits for the others' acknowledgements */
+    MOVING_VOTES,     /* it votes until the next round is decided */
+};
 
 /* A connection to another agent's door. */
 struct moving_peer {
@@ -62,6 +70,11 @@ struct transport {
     /* the agent's past, for the JOIN to its next server */
     struct roster_join past;
     bool stops; /* its workers were asked to stop */
+    bool ends;  /* they were, and the others have too few nodes for another world */
+    /* the agent has left */
+    enum moving_exit exit;
+    struct instant drained_at; /* never: without a drain */
+    struct instant exit_until; /* its grace */
     /* changes of the rules that are not carried out yet */
     bool changed, chosen;
     enum takeover_reason reason;          /* of the first of these changes */
@@ -115,6 +128,14 @@ void moving_describe(const struct transport *c, struct membership_serving *out);
 int moving_join_endpoint(struct transport *c, struct muster_error *err);
 /* Opens the door if this agent is a voter. */
 void moving_open_door(struct transport *c, struct instant now);
+
+/* --- moving_leave.c --- */
+
+/* The calls of a membership that is being closed (membership.h). */
+void moving_part(struct membership *m, int64_t linger_ns, int64_t grace_ns);
+int moving_parting(struct membership *m, bool *votes);
+/* When an agent that votes only has something to do. */
+struct instant moving_leave_deadline(const struct transport *c);
 
 /* --- moving_peers.c --- */
 

@@ -48,6 +48,10 @@ int server_answer(struct membership *m, const struct server_frame *frame, const 
                   struct muster_error *err);
 /* The job has ended well, and a node that was lost may still look for its server. */
 bool server_misses_a_node(const struct membership *m);
+/* As its part, for an agent that votes afterwards: the roster goes, and the thread stays. server_has_retired:
+ * whether the others have left, or the linger is over. */
+void server_retire(struct membership *m, int64_t linger_ns);
+bool server_has_retired(const struct membership *m);
 /* After its part: whether the thread has ended. */
 bool server_has_ended(const struct membership *m);
 /* A voter that has sent something since the last call. Whether there was one. */

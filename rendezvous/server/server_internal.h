@@ -254,6 +254,7 @@ struct transport {
     size_t notes_bytes;
     struct muster_error fatal; /* why the thread has ended early; code 0: it has not */
     bool closing, ended;       /* ended: the thread waits for no agent any more */
+    bool retires, retired;     /* closing: of its roster alone; retired: that is over */
     /* votes */
     bool deaf; /* the agent serves no longer: events of the roster are dropped */
     struct server_frame *frames, **last_frame;
@@ -315,6 +316,8 @@ void server_keep_proposal(struct transport *c, bool revises);
 void server_look_for_spare(struct transport *c);
 /* A command other than an event. */
 void server_obey(struct transport *c, struct command *command);
+/* The roster goes. */
+void server_end_office(struct transport *c);
 void server_free_command(struct command *command);
 
 /* --- transport_server.c --- */

@@ -88,7 +88,7 @@ static bool awaits_newcomers(const struct transport *c, struct instant now)
 
 /* The server leaves last: after a verdict or a handover it stays until the others have left, within the
  * linger. The linger begins when all agents that are being stopped for its end have stopped. */
-static bool may_end(struct transport *c, struct instant now)
+static bool has_parted(struct transport *c, struct instant now)
 {
     const bool held = c->roster && roster_holds_server(c->roster);
     pthread_mutex_lock(&c->lock);
@@ -106,6 +106,25 @@ static bool may_end(struct transport *c, struct instant now)
         return false;
     return closing && (!c->roster || roster_state(c->roster) < JOB_DEPARTED ||
                        !roster_remote_count(c->roster) || instant_reached(now, deadline));
+}
+
+/* Whether the thread ends. An agent that votes afterwards parts from its office only. */
+static bool may_end(struct transport *c, struct instant now)
+{
+    if (!has_parted(c, now))
+        return false;
+    pthread_mutex_lock(&c->lock);
+    const bool retires = c->retires && !c->fatal.code;
+    if (retires) {
+        c->retires = c->closing = false;
+        c->retired = true;
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (!retires)
+        return true;
+    server_end_office(c);
+    server_signal_fd(c->ready_fd);
+    return false;
 }
 
 static struct instant roster_due(const struct transport *c)

@@ -132,7 +132,7 @@ void server_look_for_spare(struct transport *c)
     server_keep_proposal(c, true);
 }
 
-static void cease(struct transport *c)
+void server_end_office(struct transport *c)
 {
     roster_destroy(c->roster);
     c->roster = NULL;
@@ -148,7 +148,7 @@ static void cease(struct transport *c)
 static void begin_office(struct transport *c, struct command *command)
 {
     struct sender local = {.session = SERVER_LOCAL_SESSION};
-    cease(c);
+    server_end_office(c);
     c->roster = command->roster;
     command->roster = NULL;
     c->office = *command->office;
@@ -214,7 +214,7 @@ void server_obey(struct transport *c, struct command *command)
         begin_office(c, command);
         break;
     case COMMAND_CEASE:
-        cease(c);
+        server_end_office(c);
         break;
     case COMMAND_CHOSEN:
         if (c->roster)

@@ -154,7 +154,7 @@ static bool server_take_note(struct membership *m, struct membership_note *out)
     return out->data != NULL;
 }
 
-static void server_part(struct membership *m, int64_t linger_ns)
+static void begin_to_close(struct membership *m, int64_t linger_ns)
 {
     struct transport *c = m->transport;
     pthread_mutex_lock(&c->lock);
@@ -168,14 +168,39 @@ static void server_part(struct membership *m, int64_t linger_ns)
     server_signal_fd(c->wake_fd);
 }
 
-static int server_parting(const struct membership *m)
+static void server_part(struct membership *m, int64_t linger_ns, int64_t grace_ns)
 {
+    (void)grace_ns;
+    begin_to_close(m, linger_ns);
+}
+
+static int server_parting(struct membership *m, bool *votes)
+{
+    (void)votes;
     struct transport *c = m->transport;
     server_drain_fd(c->ready_fd);
     pthread_mutex_lock(&c->lock);
     int others = c->closing && !c->ended ? c->others : 0;
     pthread_mutex_unlock(&c->lock);
     return others;
+}
+
+void server_retire(struct membership *m, int64_t linger_ns)
+{
+    struct transport *c = m->transport;
+    pthread_mutex_lock(&c->lock);
+    c->retires = true;
+    pthread_mutex_unlock(&c->lock);
+    begin_to_close(m, linger_ns);
+}
+
+bool server_has_retired(const struct membership *m)
+{
+    struct transport *c = m->transport;
+    pthread_mutex_lock(&c->lock);
+    const bool over = c->retired || c->ended;
+    pthread_mutex_unlock(&c->lock);
+    return over;
 }
 
 bool server_misses_a_node(const struct membership *m)
@@ -199,7 +224,7 @@ bool server_has_ended(const struct membership *m)
 static void server_close(struct membership *m, int64_t linger_ns)
 {
     struct transport *c = m->transport;
-    server_part(m, linger_ns);
+    begin_to_close(m, linger_ns);
     if (c->thread_started)
         pthread_join(c->thread, NULL);
     /* No other thread uses it any more. */

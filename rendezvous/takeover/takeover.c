@@ -95,7 +95,7 @@ static void change(struct takeover_work *w, enum takeover_state state, enum take
 static int voter_place(const struct takeover *t)
 {
     int place = record_find_voter(&t->known, t->self.incarnation);
-    return place < t->known.nodes ? place : -1;
+    return place < t->known.nodes && !t->leaves ? place : -1;
 }
 
 /* The first voter is the server that was lost, so the second one stands first. */
@@ -241,7 +241,7 @@ static void learn(struct takeover_work *w, const struct world_record *record, en
     t->promised = record->ballot;
     t->has_accepted = false;
     memset(t->heard_voter, 0, sizeof t->heard_voter);
-    t->informed = 0;
+    t->informed = t->leaving = 0;
     t->highest = record->ballot.number > t->highest ? record->ballot.number : t->highest;
     end_candidacy(t);
     if (own)
@@ -251,6 +251,7 @@ static void learn(struct takeover_work *w, const struct world_record *record, en
     else if (t->state != TAKEOVER_FOLLOW ||
              !agent_incarnation_equal(t->server.incarnation, record->ballot.agent))
         takeover_seek(w, reason, TAKEOVER_LOST_MS * NS_PER_MS);
+    takeover_leave_decided(w);
 }
 
 void takeover_chosen(struct takeover_work *w)
@@ -379,8 +380,11 @@ void takeover_gone(struct takeover *t, enum takeover_reason reason, struct insta
                    struct takeover_actions *out)
 {
     struct takeover_work w = takeover_work(t, now, out);
-    if (t->state == TAKEOVER_FOLLOW)
-        takeover_seek(&w, reason, 0);
+    if (t->state != TAKEOVER_FOLLOW)
+        return;
+    if (reason == TAKEOVER_LEFT)
+        t->gone = t->server.incarnation;
+    takeover_seek(&w, reason, 0);
 }
 
 void takeover_workers(struct takeover *t, bool work)

@@ -34,6 +34,12 @@
  * to the server alone is broken does not unseat it. A server that receives messages from a majority of its
  * voters refuses, too.
  *
+ * An agent that leaves the job (takeover_leave) is a voter still: it votes until the next round is decided,
+ * but stands and serves no more. So the loss of another voter just then costs no majority. It sends
+ * LEAVES to the voters, which answer, and so it goes at once if no voter is left that could stand. It spreads
+ * the record of the next round before it goes: the server may be lost before all voters of that round know
+ * it.
+ *
  * A candidate's knowledge changes in one function (learn in takeover.c). A newer record ends the candidacy or
  * the office there, or completes it if the record is the agent's own proposal. */
 #ifndef MUSTER_RENDEZVOUS_TAKEOVER_TAKEOVER_H
@@ -62,7 +68,8 @@ extern "C" {
     X(TAKEOVER_ACCEPTED, "ACCEPTED", "a voter has accepted it")                                              \
     X(TAKEOVER_NACK, "NACK", "a newer record or a higher ballot is known here")                              \
     X(TAKEOVER_MOVED, "MOVED", "the sender serves, or knows the server")                                     \
-    X(TAKEOVER_KNOWN, "KNOWN", "a voter has its server's record")
+    X(TAKEOVER_KNOWN, "KNOWN", "a voter has its server's record, or that of an agent that leaves")           \
+    X(TAKEOVER_LEAVES, "LEAVES", "the sender leaves the job, and votes until the next round is decided")
 
 /* Why an agent has left a state. */
 #define TAKEOVER_REASONS(X)                                                                                  \
@@ -79,7 +86,8 @@ extern "C" {
     X(TAKEOVER_OUTVOTED, "another agent has a higher ballot")                                                \
     X(TAKEOVER_OUTDATED, "a newer round is known")                                                           \
     X(TAKEOVER_NO_ANSWER, "no majority of the voters has answered")                                          \
-    X(TAKEOVER_OTHERS_PROPOSAL, "the round that was chosen is that of another server")
+    X(TAKEOVER_OTHERS_PROPOSAL, "the round that was chosen is that of another server")                       \
+    X(TAKEOVER_LEAVING, "this node leaves the job")
 
 /* symbol, meaning */
 #define TAKEOVER_ACTIONS(X)                                                                                  \
@@ -111,6 +119,9 @@ enum {
     TAKEOVER_DOUBT_MS = 1500, /* silence after which a voter promises to another candidate */
     TAKEOVER_ASK_MS = 250,
     TAKEOVER_PATIENCE_MS = 3000, /* with voters that do not answer */
+    TAKEOVER_STAY_MS = 10000,    /* an agent that leaves votes no longer: by then the loss of another is
+                                    noticed, and the next round decided */
+    TAKEOVER_SPREAD_MS = 500,    /* an agent that leaves repeats the record of the next round so long */
     TAKEOVER_PAST_MS = 60000, /* voters of earlier records are kept informed; their addresses may be another
                                  job's afterwards */
 };
@@ -136,7 +147,7 @@ struct takeover_action {
 };
 
 /* A step has at most: one message to the sender; one message to each voter, a JOIN there, and one of these
- * to each past voter; two changes of its state. */
+ * to each past voter; two changes of its state. An agent that leaves sends nothing else to voters. */
 enum { TAKEOVER_ACTIONS_LIMIT = 3 * RECORD_VOTERS + 6 };
 
 struct takeover_actions {
@@ -170,15 +181,22 @@ struct takeover {
     struct ballot best_at;
     struct world_record proposal; /* proposing; in STAND, with has_best: accepted by a voter */
     struct instant heard_voter[RECORD_VOTERS];
+    /* an agent that leaves */
+    bool leaves;
+    uint32_t left_round;       /* it votes about the round after this one */
+    unsigned leaving;          /* a bit for each other voter that leaves */
+    struct instant left_at;    /* leaves */
+    struct instant stay_until; /* leaves: it goes in any case */
     /* times */
-    struct instant heard;      /* FOLLOW: the server */
-    struct instant broken_at;  /* FOLLOW: its connection; never: it is whole */
-    struct instant stand_at;   /* SEEK; never: no voter, or not yet decided */
-    struct instant send_at;    /* STAND, SERVE: messages to voters are repeated */
-    struct instant ask_at;     /* SEEK, SERVE: messages about the server are due */
-    struct instant since;      /* STAND: the candidacy; SERVE: the proposal */
-    struct voter server;       /* FOLLOW */
-    struct ballot office;      /* FOLLOW: the server's */
+    struct instant heard;          /* FOLLOW: the server */
+    struct instant broken_at;      /* FOLLOW: its connection; never: it is whole */
+    struct instant stand_at;       /* SEEK; never: no voter, or not yet decided */
+    struct instant send_at;        /* STAND, SERVE, leaves: messages to voters are repeated */
+    struct instant ask_at;         /* SEEK, SERVE: messages about the server are due */
+    struct instant since;          /* STAND: the candidacy; SERVE: the proposal */
+    struct voter server;           /* FOLLOW */
+    struct agent_incarnation gone; /* a server that serves no more: its answers from before may come late */
+    struct ballot office;          /* FOLLOW: the server's */
     int64_t lost_ns, doubt_ns; /* TAKEOVER_LOST_MS, TAKEOVER_DOUBT_MS; longer where heartbeats are slower */
     uint64_t random;
     unsigned refused; /* records and messages that were refused */
@@ -222,6 +240,12 @@ void takeover_connection(struct takeover *t, bool whole, struct instant now);
 /* FOLLOW: the server has gone for certain, for this reason. */
 void takeover_gone(struct takeover *t, enum takeover_reason reason, struct instant now,
                    struct takeover_actions *out);
+
+/* The agent leaves the job; its workers have ended. It votes for limit_ns at most. */
+void takeover_leave(struct takeover *t, int64_t limit_ns, struct instant now, struct takeover_actions *out);
+
+/* After that: whether its vote may be needed still. */
+bool takeover_stays(const struct takeover *t, struct instant now);
 
 /* Whether own workers, of whatever round, have not ended. */
 void takeover_workers(struct takeover *t, bool work);

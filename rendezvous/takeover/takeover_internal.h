@@ -1,5 +1,5 @@
-/* takeover_internal.h - the steps of takeover.c, takeover_messages.c and takeover_time.c, shared by these
- * only. */
+/* takeover_internal.h - the steps of takeover.c, takeover_leave.c, takeover_messages.c and takeover_time.c,
+ * shared by these only. */
 #ifndef MUSTER_RENDEZVOUS_TAKEOVER_TAKEOVER_INTERNAL_H
 #define MUSTER_RENDEZVOUS_TAKEOVER_TAKEOVER_INTERNAL_H
 
@@ -56,7 +56,19 @@ void takeover_chosen(struct takeover_work *w);
 int takeover_take_record(struct takeover_work *w, const struct world_record *record,
                          struct muster_error *err);
 
+/* --- takeover_leave.c --- */
+
+/* leaves: the next round is decided, as this agent has just learned. */
+void takeover_leave_decided(struct takeover_work *w);
+/* leaves: messages to the voters are due. */
+void takeover_leave_tell(struct takeover_work *w);
+/* The sender of LEAVES, a voter. */
+void takeover_leave_take(struct takeover_work *w, const struct takeover_message *m);
+
 /* --- takeover_time.c --- */
+
+/* Nothing was received for so long that the agent may be lost. */
+bool takeover_is_doubtful(const struct takeover *t, struct instant heard, struct instant now);
 
 /* Whether a live server is known here, or this is one: then no other agent is elected. */
 bool takeover_is_served(const struct takeover *t, struct instant now);

@@ -117,7 +117,7 @@ static void on_moved(struct takeover_work *w, const struct takeover_message *m)
      * it. A server that has stepped down has promised a higher ballot, or knows a newer record. */
     if (!serves && from_server(t, m) && ballot_compare(m->ballot, t->office) > 0)
         takeover_seek(w, TAKEOVER_STEPPED_DOWN, TAKEOVER_LOST_MS * NS_PER_MS);
-    if (none)
+    if (none || agent_incarnation_equal(m->server->incarnation, t->gone))
         return;
     if (!serves) {
         if (t->state == TAKEOVER_SEEK || t->state == TAKEOVER_STAND)
@@ -138,11 +138,24 @@ static void on_moved(struct takeover_work *w, const struct takeover_message *m)
         takeover_send(w, TAKEOVER_KNOWN, m->from);
 }
 
+static void on_leaves(struct takeover_work *w, const struct takeover_message *m)
+{
+    if (from_server(w->t, m)) {
+        w->t->gone = m->from->incarnation;
+        takeover_seek(w, TAKEOVER_LEFT, 0);
+    }
+    if (is_behind(w->t, m))
+        nack(w, m);
+    else
+        takeover_leave_take(w, m);
+}
+
 /* Whether the message is possible at all. */
 static bool is_sound(const struct takeover_message *m)
 {
     const struct world_record *known = m->known, *value = m->value;
-    const bool votes = m->kind != TAKEOVER_WHO && m->kind != TAKEOVER_NACK && m->kind != TAKEOVER_MOVED;
+    const bool votes = m->kind != TAKEOVER_WHO && m->kind != TAKEOVER_NACK && m->kind != TAKEOVER_MOVED &&
+                       m->kind != TAKEOVER_LEAVES;
     if (voter_check(m->from, NULL) < 0 || (m->server && voter_check(m->server, NULL) < 0) ||
         (known->epoch && record_check(known, NULL) < 0))
         return false;
@@ -209,6 +222,9 @@ void takeover_receive(struct takeover *t, const struct takeover_message *m, stru
         break;
     case TAKEOVER_MOVED:
         on_moved(&w, m);
+        break;
+    case TAKEOVER_LEAVES:
+        on_leaves(&w, m);
         break;
     case TAKEOVER_KNOWN: /* it is noted */
     case TAKEOVER_MESSAGE_COUNT:

@@ -2,7 +2,7 @@
 #include "proto/base/text.h"
 #include "rendezvous/takeover/takeover_internal.h"
 
-static bool is_doubtful(const struct takeover *t, struct instant heard, struct instant now)
+bool takeover_is_doubtful(const struct takeover *t, struct instant heard, struct instant now)
 {
     return !heard.ns || instant_diff_ns(now, heard) >= t->doubt_ns;
 }
@@ -11,7 +11,7 @@ static int answering(const struct takeover *t, struct instant now)
 {
     int count = 0;
     for (int i = 0; i < t->known.voter_count; i++)
-        count += takeover_is_self(t, &t->known.voters[i]) || !is_doubtful(t, t->heard_voter[i], now);
+        count += takeover_is_self(t, &t->known.voters[i]) || !takeover_is_doubtful(t, t->heard_voter[i], now);
     return count;
 }
 
@@ -24,7 +24,8 @@ bool takeover_is_served(const struct takeover *t, struct instant now)
 {
     if (t->state == TAKEOVER_SERVE)
         return answering(t, now) >= record_majority(&t->known);
-    return t->state == TAKEOVER_FOLLOW && t->broken_at.ns == INT64_MAX && !is_doubtful(t, t->heard, now);
+    return t->state == TAKEOVER_FOLLOW && t->broken_at.ns == INT64_MAX &&
+           !takeover_is_doubtful(t, t->heard, now);
 }
 
 static struct instant silence_limit(const struct takeover *t)
@@ -74,7 +75,8 @@ static void tick_stand(struct takeover_work *w)
 /* The voter is silent, or may not know that it is one. */
 static bool is_to_be_told(const struct takeover *t, int voter, struct instant now)
 {
-    return is_doubtful(t, t->heard_voter[voter], now) || (t->known.revision && !(t->informed & 1u << voter));
+    return takeover_is_doubtful(t, t->heard_voter[voter], now) ||
+           (t->known.revision && !(t->informed & 1u << voter));
 }
 
 static void tick_serve(struct takeover_work *w)
@@ -109,9 +111,11 @@ void takeover_tick(struct takeover *t, struct instant now, struct takeover_actio
         tick_stand(&w);
     else if (t->state == TAKEOVER_SERVE)
         tick_serve(&w);
+    if (t->leaves && instant_reached(now, t->send_at))
+        takeover_leave_tell(&w);
 }
 
-struct instant takeover_deadline(const struct takeover *t)
+static struct instant state_deadline(const struct takeover *t)
 {
     const struct instant patience = instant_add(t->since, TAKEOVER_PATIENCE_MS * NS_PER_MS);
     switch (t->state) {
@@ -129,9 +133,16 @@ struct instant takeover_deadline(const struct takeover *t)
     return INSTANT_NEVER;
 }
 
+struct instant takeover_deadline(const struct takeover *t)
+{
+    return t->leaves ? instant_min(state_deadline(t), instant_min(t->send_at, t->stay_until))
+                     : state_deadline(t);
+}
+
 static bool is_silent(const struct takeover *t, int voter, struct instant now)
 {
-    return !takeover_is_self(t, &t->known.voters[voter]) && is_doubtful(t, t->heard_voter[voter], now);
+    return !takeover_is_self(t, &t->known.voters[voter]) &&
+           takeover_is_doubtful(t, t->heard_voter[voter], now);
 }
 
 /* Where they were expected: a firewall may be in between. */

@@ -51,8 +51,8 @@ struct transport_operations {
     void (*ask)(struct membership *m, const char *address, uint16_t port);
     void (*progress)(const struct membership *m, char *out, size_t size);
     /* NULL but for servers */
-    void (*part)(struct membership *m, int64_t linger_ns);
-    int (*parting)(const struct membership *m);
+    void (*part)(struct membership *m, int64_t linger_ns, int64_t grace_ns);
+    int (*parting)(struct membership *m, bool *votes);
     bool (*take_note)(struct membership *m, struct membership_note *out);
     void (*close)(struct membership *m, int64_t linger_ns); /* frees the transport */
 };

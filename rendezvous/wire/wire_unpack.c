@@ -165,7 +165,7 @@ static int take_vote(struct wire_message *frame, const Muster__Vote *in, struct 
     struct wire_vote *out = &frame->vote;
     struct takeover_message *message = &out->message;
     *message = (struct takeover_message){.from = &out->from, .known = &out->known};
-    if (in->kind < MUSTER__VOTE_KIND__VOTE_ASK || in->kind > MUSTER__VOTE_KIND__VOTE_KNOWN)
+    if (in->kind < MUSTER__VOTE_KIND__VOTE_ASK || in->kind > MUSTER__VOTE_KIND__VOTE_LEAVES)
         return error_set(err, MUSTER_E_PROTOCOL, "not a muster frame: a vote of an unknown kind");
     message->kind = (enum takeover_message_kind)((int)in->kind - 1);
     message->ballot = take_ballot(in->ballot);

@@ -372,11 +372,14 @@ class StaticEndpointIsGone(Takeover):
 class TwoAndASpare(ElasticJob):
     nnodes = "2"
 
-    def loses(self, k):
+    def three_vote(self):
         self.start(0, 1)
         self.runs_on([0, 1])
         self.start(2)
         wait_until(lambda: all(len(self.status(n).get("voters", ())) == 3 for n in range(3)), "the spare votes, as all know")
+
+    def loses(self, k):
+        self.three_vote()
         self.cluster.nodes[k].kill_pod()
         round_ = self.runs_on({0, 1, 2} - {k}, after=0)
         self.assertEqual(self.restarts(round_), {1})
@@ -387,6 +390,28 @@ class TwoAndASpare(ElasticJob):
 
     def test_the_other_node(self):
         self.loses(1)
+
+
+class TwoAndASpareOneLeaves(TwoAndASpare):
+    """A node gets SIGTERM, and the spare that takes its place is lost before the next round is decided."""
+
+    nnodes = "1:2"
+
+    def leaves(self, k, code):
+        self.three_vote()
+        self.cluster.nodes[2].cut()  # no agent knows yet that it is lost
+        self.agents[k].signal(signal.SIGTERM)
+        self.hears(k, "this node has left, and votes until the others have decided")
+        self.cluster.nodes[2].kill_pod()
+        self.runs_on([1 - k], after=0)
+        self.assertEqual(self.agents[k].wait(), code, self.said())
+        self.finish(1 - k)
+
+    def test_the_other_node(self):
+        self.leaves(1, 143)
+
+    def test_the_serving_node(self):
+        self.leaves(0, 143)
 
 
 class NoMajority(ElasticJob):

@@ -52,6 +52,21 @@ static void kill_server_and_voters(struct votes_job *job, const struct votes_fau
     job->dead_at = job->dead_at ? job->dead_at : job->now;
 }
 
+/* In a schedule of drains a member leaves: the server instead of a spare. */
+static void drain(struct votes_job *job, const struct votes_fault *fault, int server)
+{
+    int node = fault->node < 0 ? server : fault->node;
+    if (node < 0 || !job->nodes[node].up)
+        return;
+    const struct votes_world *world = server < 0 ? NULL : votes_known(job, server);
+    for (int i = 0; i < job->schedule->nodes && job->spare < 0; i++)
+        if (job->nodes[i].up && world && !votes_is_member(world, i, job->nodes[i].self->incarnation))
+            job->spare = i;
+    if (job->schedule->drains && node == job->spare)
+        node = server;
+    votes_drain(job, node, fault->for_ms);
+}
+
 static void heal(struct votes_job *job)
 {
     for (int i = 0; i < job->schedule->nodes; i++)
@@ -79,7 +94,7 @@ static void strike(struct votes_job *job, const struct votes_fault *fault)
         return;
     switch (fault->kind) {
     case VOTES_CRASH:
-        kill_node(job, fault->node, fault->for_ms);
+        kill_node(job, fault->node < 0 ? job->spare : fault->node, fault->for_ms);
         break;
     case VOTES_RESTART:
         if (!job->nodes[fault->node].up)
@@ -113,12 +128,16 @@ static void strike(struct votes_job *job, const struct votes_fault *fault)
         break;
     case VOTES_KILL_AT_CHOSEN:
         job->kill_at_chosen = job->now;
+        job->tells_leaving = fault->side == 1;
         job->kill_for_ms = fault->for_ms;
         break;
     case VOTES_KILL_AT_REVISION:
         job->kill_at_revision = job->now;
         job->kill_for_ms = fault->for_ms;
         job->told = (int)fault->side;
+        break;
+    case VOTES_DRAIN:
+        drain(job, fault, server);
         break;
     case VOTES_CALM:
         calm_down(job);
@@ -158,7 +177,7 @@ static void judge(struct votes_job *job)
     if (job->outcome->broken || job->ended)
         return;
     job->outcome->stuck = !votes_can_go_on(job);
-    if (!job->outcome->stuck)
+    if (!job->outcome->stuck || (job->schedule->drains && votes_one_can_stand(job)))
         votes_break(job, "no world runs %.0f s after the last fault",
                     (double)(job->now - job->calm_at) / NS_PER_S);
 }
@@ -179,6 +198,7 @@ void votes_run(const struct votes_schedule *schedule, bool trace, struct votes_o
     job.heap_room = room;
     job.worlds = worlds;
     job.drop_permille = schedule->drop_permille;
+    job.spare = -1;
     heal(&job);
     job.now = NS_PER_S; /* 0 means never in places */
     for (int i = 0; i < schedule->nodes; i++)

@@ -86,9 +86,28 @@ place(rendezvous/takeover/takeover.c [=[else if (t->state == TAKEOVER_SEEK)
         plan_candidacy(w, TAKEOVER_LOST_MS * NS_PER_MS);]=])
 
 bug(VOTE_SPARE "a spare that votes also stands")
-place(rendezvous/takeover/takeover.c [=[return place < t->known.nodes ? place : -1;]=]
-  [=[return place < t->known.nodes || PLANTED(VOTE_SPARE) ? place : -1;]=])
+place(rendezvous/takeover/takeover.c [=[return place < t->known.nodes && !t->leaves ? place : -1;]=]
+  [=[return (place < t->known.nodes || PLANTED(VOTE_SPARE)) && !t->leaves ? place : -1;]=])
 
 bug(VOTE_STALE "an agent believes its server's answer from before the election")
 place(rendezvous/takeover/takeover_messages.c [=[if (!serves && from_server(t, m) && ballot_compare(m->ballot, t->office) > 0)]=]
   [=[if (!serves && from_server(t, m) && (ballot_compare(m->ballot, t->office) > 0 || PLANTED(VOTE_STALE)))]=])
+
+bug(VOTE_LEAVER "an agent that leaves does not vote until the next round is decided")
+place(rendezvous/takeover/takeover_leave.c [=[    if (is_decided(t))
+        return true;]=]
+  [=[    if (is_decided(t))
+        return true;
+    if (PLANTED(VOTE_LEAVER))
+        return false;]=])
+
+bug(VOTE_SPREAD "an agent that leaves goes before the voters of the next round know it")
+place(rendezvous/takeover/takeover_leave.c [=[    t->send_at = w->now;
+    t->stay_until = instant_min(t->stay_until, instant_add(w->now, TAKEOVER_SPREAD_MS * NS_PER_MS));]=]
+  [=[    t->send_at = PLANTED(VOTE_SPREAD) ? INSTANT_NEVER : w->now;
+    t->stay_until =
+        instant_min(t->stay_until, instant_add(w->now, PLANTED(VOTE_SPREAD) ? 0 : TAKEOVER_SPREAD_MS * NS_PER_MS));]=])
+
+bug(VOTE_LATE_ANSWER "an agent follows a server that has left, for an answer from before")
+place(rendezvous/takeover/takeover_messages.c [=[if (none || agent_incarnation_equal(m->server->incarnation, t->gone))]=]
+  [=[if (none || (agent_incarnation_equal(m->server->incarnation, t->gone) && !PLANTED(VOTE_LATE_ANSWER)))]=])

@@ -18,7 +18,9 @@ struct votes_message {
     const struct world_record *known;
     struct takeover_message takeover; /* its pointers are to records and voters that last */
     uint32_t runs;                    /* JOIN: 1 + the round of its workers; 0: none */
+    bool leaves;                      /* JOIN: it leaves; without workers it has left */
     bool stop;                        /* ORDER */
+    bool left;                        /* ORDER: the server leaves: look for another */
 };
 
 enum votes_happening_kind { VOTES_ARRIVES, VOTES_TICKS, VOTES_FAULT };
@@ -49,6 +51,7 @@ struct votes_entry {
     const struct voter *voter;
     uint32_t runs;
     int64_t heard;
+    struct agent_incarnation gone; /* the last agent that has left */
 };
 
 enum votes_phase { VOTES_GATHERS, VOTES_PROPOSES, VOTES_RUNS, VOTES_STOPS };
@@ -67,6 +70,8 @@ struct votes_node {
     bool stopping;
     const struct votes_world *starts; /* NULL: none */
     int64_t starts_at, stopped_at, stop_ns, report_at;
+    bool leaves, left; /* left: it votes only */
+    int64_t leave_at, back_ms;
     /* as a server */
     enum votes_phase phase;
     struct votes_entry entries[VOTES_NODES];
@@ -90,6 +95,8 @@ struct votes_job {
     unsigned servers_lost, elections; /* quiet: agents that ended while they served; since the beginning */
     int64_t lost_at;                  /* quiet: the last of these, without a world since; 0: there was one */
     int told;                         /* kill_at_revision: the voter */
+    bool tells_leaving;               /* kill_at_chosen: agents that leave know the round */
+    int spare;                        /* when an agent was first to leave; -1: there was none */
     struct votes_world *worlds;
     int world_count;
     uint64_t epochs[8];
@@ -119,6 +126,10 @@ const struct voter *votes_keep_voter(struct votes_job *job, const struct voter *
 /* --- votes_node.c --- */
 void votes_start(struct votes_job *job, int node);
 void votes_crash(struct votes_job *job, int node);
+/* The agent leaves in order; back_ms: after that it is started again; < 0: it is not. */
+void votes_drain(struct votes_job *job, int node, int64_t back_ms);
+/* Its workers have ended: it votes only. */
+void votes_leave(struct votes_job *job, int node);
 void votes_tick(struct votes_job *job, int node);
 void votes_arrive(struct votes_job *job, int node, const struct votes_message *message);
 /* The node that serves the newest round; -1: none. */
@@ -148,5 +159,7 @@ void votes_check_training(struct votes_job *job, int node);
 /* Whether a world runs; whether one can be expected. */
 bool votes_trains(const struct votes_job *job, const struct votes_world *world);
 bool votes_can_go_on(const struct votes_job *job);
+/* Whether a voter of the newest record that may stand lives, and does not leave. */
+bool votes_one_can_stand(const struct votes_job *job);
 
 #endif

@@ -118,6 +118,9 @@ void votes_check_office(struct votes_job *job, int node, const struct takeover_a
     if (change && quiet && n->t.state == TAKEOVER_SERVE && n->t.known.epoch &&
         ++job->elections > job->servers_lost)
         votes_break(job, "n%d is elected, and no server was lost since the last election", node);
+    if (change && n->t.state == TAKEOVER_FOLLOW &&
+        agent_incarnation_equal(n->t.server.incarnation, n->t.gone))
+        votes_break(job, "n%d follows n%d, which has left", node, votes_node_of(&n->t.server));
     n->follows = n->t.state == TAKEOVER_FOLLOW;
     n->followed = n->follows ? votes_keep_voter(job, &n->t.server) : NULL;
     n->office = n->t.office;
@@ -167,13 +170,40 @@ void votes_check_training(struct votes_job *job, int node)
         job->ended = true;
 }
 
+/* That a living agent knows; NULL: there is none. */
+static const struct world_record *newest(const struct votes_job *job)
+{
+    const struct world_record *last = NULL;
+    for (int i = 0; i < job->schedule->nodes; i++) {
+        const struct votes_node *n = &job->nodes[i];
+        if (n->up && n->t.known.epoch && (!last || record_compare(&n->t.known, last) > 0))
+            last = &n->t.known;
+    }
+    return last;
+}
+
+static bool is_left(const struct votes_job *job, const struct voter *voter)
+{
+    const struct votes_node *n = &job->nodes[votes_node_of(voter)];
+    return n->up && !n->leaves && agent_incarnation_equal(n->self->incarnation, voter->incarnation);
+}
+
+bool votes_one_can_stand(const struct votes_job *job)
+{
+    const struct world_record *last = newest(job);
+    bool found = false;
+    for (int i = 0; last && i < last->voter_count && i < last->nodes; i++)
+        found |= is_left(job, &last->voters[i]);
+    return found;
+}
+
 /* A majority of the newest record's voters lives, a member that may stand among them, and as many agents as a
  * world needs can find them. */
 bool votes_can_go_on(const struct votes_job *job)
 {
-    const struct world_record *last = NULL;
+    const struct world_record *last = newest(job);
     bool endpoint = false;
-    int voters = 0, able = 0, nodes = 0;
+    int voters = 0, nodes = 0;
     for (int i = 0; i < job->schedule->nodes; i++) {
         const struct votes_node *n = &job->nodes[i];
         if (!n->up)
@@ -182,19 +212,12 @@ bool votes_can_go_on(const struct votes_job *job)
         /* Survivors without a majority exit only later: until then the endpoint's new job is another one. */
         if (last && n->t.known.epoch && n->t.known.epoch != last->epoch)
             return false;
-        if (n->t.known.epoch && (!last || record_compare(&n->t.known, last) > 0))
-            last = &n->t.known;
     }
     for (int i = 0; i < job->schedule->nodes; i++)
-        nodes += job->nodes[i].up && (endpoint || job->nodes[i].t.known.epoch);
+        nodes += job->nodes[i].up && !job->nodes[i].leaves && (endpoint || job->nodes[i].t.known.epoch);
     if (!last)
         return job->nodes[0].up && nodes >= job->schedule->min;
-    for (int i = 0; i < last->voter_count; i++) {
-        const struct votes_node *n = &job->nodes[votes_node_of(&last->voters[i])];
-        const bool lives =
-            n->up && agent_incarnation_equal(n->self->incarnation, last->voters[i].incarnation);
-        voters += lives;
-        able += lives && i < last->nodes;
-    }
-    return voters >= last->voter_count / 2 + 1 && able && nodes >= job->schedule->min;
+    for (int i = 0; i < last->voter_count; i++)
+        voters += is_left(job, &last->voters[i]);
+    return voters >= last->voter_count / 2 + 1 && votes_one_can_stand(job) && nodes >= job->schedule->min;
 }

@@ -2,8 +2,9 @@
  *
  *     simulate_votes [--seed FIRST] [--seeds COUNT] [--trace]    random ones; --trace prints one
  *     simulate_votes --quiet ...                                 agents that end, one at a time
- *     simulate_votes --directed INDEX --trace
- *     simulate_votes_mutated --mutation N ...                    with a planted bug; list: the bugs */
+ *     simulate_votes --drains ...                                agents leave in order, another ends
+ * simulate_votes --directed INDEX --trace simulate_votes_mutated --mutation N ... with a planted bug; list:
+ * the bugs */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,26 +37,27 @@ static void add(struct totals *totals, int64_t seed, const struct votes_outcome 
 
 static int usage(void)
 {
-    fprintf(
-        stderr,
-        "usage: simulate_votes [--seed FIRST] [--seeds COUNT] [--quiet] [--directed INDEX] [--mutation N] "
-        "[--trace]\n");
+    fprintf(stderr, "usage: simulate_votes [--seed FIRST] [--seeds COUNT] [--quiet | --drains] [--directed "
+                    "INDEX] [--mutation N] "
+                    "[--trace]\n");
     return 2;
 }
 
 int main(int argc, char **argv)
 {
     int64_t seed = 1, seeds = 1000, directed = -1, mutation = 0;
-    bool trace = false, quiet = false;
+    bool trace = false;
+    void (*make)(uint64_t, struct votes_schedule *) = votes_random;
     for (int i = 1; i < argc; i++) {
         const struct {
             const char *name;
             int64_t *value;
         } options[] = {
             {"--seed", &seed}, {"--seeds", &seeds}, {"--directed", &directed}, {"--mutation", &mutation}};
-        bool known = !strcmp(argv[i], "--trace") || !strcmp(argv[i], "--quiet");
+        const bool quiet = !strcmp(argv[i], "--quiet"), drains = !strcmp(argv[i], "--drains");
+        bool known = !strcmp(argv[i], "--trace") || quiet || drains;
         trace |= !strcmp(argv[i], "--trace");
-        quiet |= !strcmp(argv[i], "--quiet");
+        make = quiet ? votes_quiet : drains ? votes_drains : make;
         for (size_t k = 0; !known && k < sizeof options / sizeof *options; k++)
             if (!strcmp(argv[i], options[k].name))
                 known = i + 1 < argc && text_int64(argv[++i], options[k].value);
@@ -82,7 +84,7 @@ int main(int argc, char **argv)
     }
     struct totals totals = {0};
     for (int64_t i = 0; i < (trace ? 1 : seeds); i++) {
-        (quiet ? votes_quiet : votes_random)((uint64_t)(seed + i), &schedule);
+        make((uint64_t)(seed + i), &schedule);
         votes_run(&schedule, trace, &outcome);
         add(&totals, seed + i, &outcome);
         if (outcome.broken && mutation)

@@ -75,7 +75,7 @@ void votes_send(struct votes_job *job, int from, int to, const struct votes_mess
         return;
     struct votes_happening arrival = {.kind = VOTES_ARRIVES, .node = to, .message = *message};
     arrival.at = job->now + NS_PER_MS * (1 + votes_below(&job->random, job->schedule->delay_ms));
-    if (!job->calm && !job->schedule->quiet &&
+    if (!job->calm && !job->schedule->quiet && !job->schedule->drains &&
         votes_below(&job->random, 50) == 0) /* late by a retransmission */
         arrival.at += NS_PER_MS * votes_below(&job->random, 4000);
     votes_push(job, &arrival);

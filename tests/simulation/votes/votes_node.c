@@ -119,7 +119,8 @@ static void join(struct votes_job *job, int node, int to)
     const struct votes_message message = {.kind = VOTES_JOIN,
                                           .from = n->self,
                                           .known = known->epoch ? &votes_keep(job, known)->record : &none,
-                                          .runs = n->runs ? 1 + n->runs->record.round : 0};
+                                          .runs = n->runs ? 1 + n->runs->record.round : 0,
+                                          .leaves = n->leaves};
     votes_send(job, node, to, &message);
 }
 
@@ -148,7 +149,13 @@ static void on_change(struct votes_job *job, int node, const struct takeover_act
         votes_stop_workers(job, node);
 }
 
-static void tell_one_and_die(struct votes_job *job, int node)
+static void die(struct votes_job *job, int node)
+{
+    votes_crash(job, node);
+    votes_later(job, job->kill_for_ms, VOTES_RESTART, node);
+}
+
+static void tell(struct votes_job *job, int node, int to)
 {
     struct votes_node *n = &job->nodes[node];
     const struct takeover_message moved = {.kind = TAKEOVER_MOVED,
@@ -156,10 +163,23 @@ static void tell_one_and_die(struct votes_job *job, int node)
                                            .known = &n->t.known,
                                            .ballot = n->t.ballot,
                                            .server = n->self};
-    send_takeover(job, node, votes_node_of(&n->t.known.voters[job->told]), &moved);
+    send_takeover(job, node, to, &moved);
+}
+
+static void tell_one_and_die(struct votes_job *job, int node)
+{
+    tell(job, node, votes_node_of(&job->nodes[node].t.known.voters[job->told]));
     job->kill_at_revision = 0;
-    votes_crash(job, node);
-    votes_later(job, job->kill_for_ms, VOTES_RESTART, node);
+    die(job, node);
+}
+
+static void die_before_world(struct votes_job *job, int node)
+{
+    for (int i = 0; i < job->schedule->nodes && job->tells_leaving; i++)
+        if (job->nodes[i].left)
+            tell(job, node, i);
+    job->kill_at_chosen = 0;
+    die(job, node);
 }
 
 void votes_carry_out(struct votes_job *job, int node, const struct takeover_actions *actions)
@@ -192,9 +212,7 @@ void votes_carry_out(struct votes_job *job, int node, const struct takeover_acti
             break;
         case TAKEOVER_CHOSEN:
             if (job->kill_at_chosen && job->now >= job->kill_at_chosen) {
-                job->kill_at_chosen = 0;
-                votes_crash(job, node);
-                votes_later(job, job->kill_for_ms, VOTES_RESTART, node);
+                die_before_world(job, node);
                 return;
             }
             n->order_at = job->now;
@@ -213,6 +231,56 @@ void votes_carry_out(struct votes_job *job, int node, const struct takeover_acti
     }
 }
 
+/* --- an agent that leaves --- */
+
+static const int64_t answer_ns = NS_PER_S;
+
+void votes_drain(struct votes_job *job, int node, int64_t back_ms)
+{
+    struct votes_node *n = &job->nodes[node];
+    if (n->leaves)
+        return;
+    votes_say(job, node, "is to leave");
+    n->leaves = true;
+    n->leave_at = job->now + answer_ns; /* without an answer of the server */
+    n->report_at = job->now;
+    n->back_ms = back_ms;
+    votes_tick(job, node);
+}
+
+void votes_leave(struct votes_job *job, int node)
+{
+    struct votes_node *n = &job->nodes[node];
+    struct takeover_actions actions;
+    if (n->t.state == TAKEOVER_FOLLOW)
+        join(job, node, votes_node_of(&n->t.server));
+    votes_say(job, node, "leaves, and votes only");
+    n->left = true;
+    takeover_leave(&n->t, TAKEOVER_STAY_MS * NS_PER_MS, job->instant, &actions);
+    votes_carry_out(job, node, &actions);
+}
+
+/* The server leaves when all have stopped (votes_server.c). Whether it has gone. */
+static bool tend_leaving(struct votes_job *job, int node)
+{
+    struct votes_node *n = &job->nodes[node];
+    if (!n->leaves)
+        return false;
+    if (!n->left && n->t.state != TAKEOVER_SERVE) {
+        if (job->now >= n->leave_at)
+            votes_stop_workers(job, node);
+        if (!n->runs && !n->starts)
+            votes_leave(job, node);
+    }
+    if (!n->left || takeover_stays(&n->t, job->instant))
+        return false;
+    const int64_t back_ms = n->back_ms;
+    votes_crash(job, node);
+    votes_later(job, back_ms, VOTES_RESTART, node);
+    job->calm_at = job->now; /* not read before the last fault */
+    return true;
+}
+
 /* --- a member --- */
 
 static void obey(struct votes_job *job, int node, const struct votes_message *message)
@@ -222,6 +290,11 @@ static void obey(struct votes_job *job, int node, const struct votes_message *me
     if (n->t.state != TAKEOVER_FOLLOW ||
         !agent_incarnation_equal(n->t.server.incarnation, message->from->incarnation))
         return; /* its connection was closed */
+    if (message->left) {
+        takeover_gone(&n->t, TAKEOVER_LEFT, job->instant, &actions);
+        votes_carry_out(job, node, &actions);
+        return;
+    }
     takeover_heard(&n->t, message->from->incarnation, job->instant);
     if (takeover_learn(&n->t, message->known, job->instant, &actions, NULL) == 0)
         votes_carry_out(job, node, &actions);
@@ -250,7 +323,8 @@ void votes_arrive(struct votes_job *job, int node, const struct votes_message *m
             votes_server_joined(job, node, message);
         break;
     case VOTES_ORDER:
-        obey(job, node, message);
+        if (!n->left)
+            obey(job, node, message);
         break;
     case VOTES_BROKEN:
         if (n->t.state == TAKEOVER_FOLLOW &&
@@ -277,7 +351,9 @@ void votes_tick(struct votes_job *job, int node)
         takeover_tick(&n->t, job->instant, &actions);
         votes_carry_out(job, node, &actions);
     }
-    if (n->up && n->t.state == TAKEOVER_FOLLOW && job->now >= n->report_at) {
+    if (n->up && tend_leaving(job, node))
+        return;
+    if (n->up && n->t.state == TAKEOVER_FOLLOW && !n->left && job->now >= n->report_at) {
         n->report_at = job->now + beat_ns;
         join(job, node, votes_node_of(&n->t.server));
     }
@@ -289,8 +365,12 @@ void votes_tick(struct votes_job *job, int node)
     if (!n->up)
         return;
     next = earlier(next, takeover_deadline(&n->t).ns);
-    if (n->t.state == TAKEOVER_FOLLOW)
+    if (n->t.state == TAKEOVER_FOLLOW && !n->left)
         next = earlier(next, n->report_at);
+    if (n->leaves)
+        next = earlier(next, n->left                  ? job->now + 50 * NS_PER_MS
+                             : n->leave_at > job->now ? n->leave_at
+                                                      : INT64_MAX);
     if (n->stopping)
         next = earlier(next, n->stopped_at);
     if (n->starts)

@@ -30,10 +30,11 @@ static void add_random(struct votes_schedule *s, uint64_t *random, int64_t until
         VOTES_KILL_AT_CHOSEN,
         VOTES_FREEZE_SERVER,
         VOTES_KILL_AT_REVISION,
+        VOTES_DRAIN,
     };
     const enum votes_fault_kind kind = kinds[votes_below(random, sizeof kinds / sizeof *kinds)];
     const int64_t at = 1000 + votes_below(random, until_ms - 2000);
-    const int node = (int)votes_below(random, s->nodes);
+    int node = (int)votes_below(random, s->nodes);
     unsigned side = (unsigned)test_random(random) & ((1u << s->nodes) - 1);
     int64_t time = duration(random);
     switch (kind) {
@@ -45,6 +46,9 @@ static void add_random(struct votes_schedule *s, uint64_t *random, int64_t until
     case VOTES_CUT_ONE_WAY:
     case VOTES_CUT_SERVER:
         time = 200 + votes_below(random, 12000);
+        break;
+    case VOTES_DRAIN:
+        node = votes_below(random, 2) ? node : -1;
         break;
     case VOTES_KILL_SERVER_AND_VOTERS:
     case VOTES_KILL_AT_REVISION:
@@ -98,6 +102,28 @@ void votes_quiet(uint64_t seed, struct votes_schedule *s)
     add(s, (faults + 2) * APART_MS, VOTES_CALM, -1, 0, 0);
 }
 
+/* One or two agents leave, the server among them or not, and another ends before the next round is decided,
+ * or about then. With two nodes and a spare it is the spare: the node that is left runs alone. */
+void votes_drains(uint64_t seed, struct votes_schedule *s)
+{
+    enum { LONGEST_DELAY_MS = 70, AT_MS = 9000, AROUND_MS = 4000 };
+    uint64_t random = seed * UINT64_C(0x2545f4914f6cdd1d) + 3;
+    *s = (struct votes_schedule){.seed = seed, .drains = true, .min = 1};
+    const bool trio = votes_below(&random, 3) == 0;
+    s->nodes = trio ? 3 : 4 + (int)votes_below(&random, VOTES_NODES - 3);
+    s->max = trio ? 2 : s->nodes - (int)votes_below(&random, 2);
+    s->endpoints = 3;
+    s->delay_ms = 1 + votes_below(&random, LONGEST_DELAY_MS);
+    const int drains = trio ? 1 : 1 + (int)votes_below(&random, 2);
+    const int first = (int)votes_below(&random, trio ? 2 : s->nodes);
+    for (int i = 0; i < drains; i++)
+        add(s, AT_MS + votes_below(&random, 200), VOTES_DRAIN,
+            votes_below(&random, 3) ? (first + i) % s->nodes : -1, -1, 0);
+    add(s, AT_MS - 500 + votes_below(&random, AROUND_MS), VOTES_CRASH,
+        trio ? -1 : (first + drains + (int)votes_below(&random, s->nodes - drains)) % s->nodes, -1, 0);
+    add(s, AT_MS + 2 * AROUND_MS, VOTES_CALM, -1, 0, 0);
+}
+
 const struct votes_schedule *votes_directed(int index)
 {
     static struct votes_schedule s;
@@ -127,6 +153,11 @@ const struct votes_schedule *votes_directed(int index)
          {{8000, VOTES_KILL_AT_CHOSEN, -1, 1000, 0},
           {8000, VOTES_CRASH, 5, 500, 0},
           {12000, VOTES_KILL_AT_CHOSEN, -1, 1000, 0}}},
+        /* a voter leaves, and knows the next round as the only one when its server dies */
+        {4, 2, 4, {{8000, VOTES_DRAIN, 3, -1, 0}, {8000, VOTES_KILL_AT_CHOSEN, -1, -1, 1}}},
+        /* a voter leaves, and the spare ends just then; the server leaves, and another ends */
+        {3, 1, 2, {{8000, VOTES_DRAIN, 1, -1, 0}, {8010, VOTES_CRASH, 2, -1, 0}}},
+        {3, 1, 3, {{8000, VOTES_DRAIN, -1, -1, 0}, {8010, VOTES_CRASH, 2, -1, 0}}},
     };
     if (index < 0 || index >= (int)(sizeof table / sizeof *table))
         return NULL;

@@ -30,7 +30,8 @@ static void order(struct votes_job *job, int node, int to)
     const struct votes_message message = {.kind = VOTES_ORDER,
                                           .from = n->self,
                                           .known = known ? &known->record : &none,
-                                          .stop = n->phase != VOTES_RUNS};
+                                          .stop = n->phase != VOTES_RUNS,
+                                          .left = n->left};
     votes_send(job, node, to, &message);
 }
 
@@ -45,8 +46,16 @@ void votes_server_joined(struct votes_job *job, int node, const struct votes_mes
         entry->here && is_new && votes_is_member(votes_known(job, node), from, entry->incarnation);
     if (is_new && entry->here && incarnation.low < entry->incarnation.low)
         return; /* a late message of an agent that has ended */
-    *entry = (struct votes_entry){true, incarnation, message->from, message->runs, job->now};
-    if (replaced && n->phase == VOTES_RUNS)
+    if (agent_incarnation_equal(entry->gone, incarnation))
+        return;
+    *entry = (struct votes_entry){true, incarnation, message->from, message->runs, job->now, entry->gone};
+    if (message->leaves && !message->runs) {
+        entry->here = false;
+        entry->gone = incarnation;
+        return;
+    }
+    const bool leaves = message->leaves && votes_is_member(votes_known(job, node), from, incarnation);
+    if ((replaced || leaves) && n->phase == VOTES_RUNS)
         set_phase(job, n, VOTES_STOPS);
     if (is_new)
         order(job, node, from);
@@ -187,13 +196,26 @@ static void tend_gathering(struct votes_job *job, int node)
         propose(job, node);
 }
 
+/* All have stopped, and the server leaves them. */
+static void hand_over(struct votes_job *job, int node)
+{
+    struct votes_node *n = &job->nodes[node];
+    n->left = true;
+    for (int i = 0; i < job->schedule->nodes; i++)
+        if (i != node && n->entries[i].here)
+            order(job, node, i);
+    votes_leave(job, node);
+}
+
 void votes_server_turn(struct votes_job *job, int node)
 {
     struct votes_node *n = &job->nodes[node];
-    n->entries[node] = (struct votes_entry){true, n->self->incarnation, n->self,
-                                            n->runs || n->starts ? 1 + n->t.known.round : 0, job->now};
+    n->entries[node] = (struct votes_entry){
+        true, n->self->incarnation, n->self, n->runs || n->starts ? 1 + n->t.known.round : 0, job->now, {0}};
     lose_silent(job, node);
     if (n->phase == VOTES_PROPOSES && !n->t.proposing)
+        set_phase(job, n, VOTES_STOPS);
+    if (n->phase == VOTES_RUNS && n->leaves)
         set_phase(job, n, VOTES_STOPS);
     if (n->phase == VOTES_RUNS)
         add_voter(job, node);
@@ -206,6 +228,10 @@ void votes_server_turn(struct votes_job *job, int node)
             all = all && (i == node || !n->entries[i].here || !n->entries[i].runs);
         if (all)
             set_phase(job, n, VOTES_GATHERS);
+    }
+    if (n->phase == VOTES_GATHERS && n->leaves && takeover_may_propose(&n->t)) {
+        hand_over(job, node);
+        return;
     }
     if (n->phase == VOTES_GATHERS && takeover_may_propose(&n->t))
         tend_gathering(job, node);

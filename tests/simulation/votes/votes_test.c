@@ -3,7 +3,7 @@
 #include "tests/simulation/votes/votes.h"
 #include "tests/support/cmocka_all.h"
 
-enum { SEEDS = 2500, QUIET_SEEDS = 600 };
+enum { SEEDS = 2500, QUIET_SEEDS = 600, DRAINS_SEEDS = 1000 };
 
 static void random_schedules_hold(void **state)
 {
@@ -43,6 +43,24 @@ static void nobody_leaves_a_server_that_serves(void **state)
     assert_true(takeovers > QUIET_SEEDS);
 }
 
+/* Agents that have left vote until the next round is decided. */
+static void the_end_of_one_more_agent_costs_no_majority(void **state)
+{
+    struct votes_schedule schedule;
+    struct votes_outcome outcome;
+    unsigned takeovers = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= DRAINS_SEEDS; seed++) {
+        votes_drains(seed, &schedule);
+        votes_run(&schedule, false, &outcome);
+        if (outcome.broken)
+            fail_msg("seed %llu: %s (simulate_votes --drains --seed %llu --trace)", (unsigned long long)seed,
+                     outcome.text, (unsigned long long)seed);
+        takeovers += outcome.takeovers;
+    }
+    assert_true(takeovers > DRAINS_SEEDS / 2);
+}
+
 static void directed_schedules_hold(void **state)
 {
     struct votes_outcome outcome;
@@ -61,6 +79,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_schedules_hold),
         cmocka_unit_test(nobody_leaves_a_server_that_serves),
+        cmocka_unit_test(the_end_of_one_more_agent_costs_no_majority),
         cmocka_unit_test(directed_schedules_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

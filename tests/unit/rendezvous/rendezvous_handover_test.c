@@ -178,8 +178,8 @@ static void a_send_that_fails_does_not_overtake_a_handover(void **state)
     expect(f, MEMBERSHIP_EVENT_VERDICT, &event);
     assert_int_equal(event.exit_code, EXIT_CODE_TERMINATED);
     assert_non_null(strstr(event.reason, "left with exit code 143"));
-    membership_part(f->node, NS_PER_S);
-    assert_int_equal(membership_parting(f->node), 0); /* it came when the last had left */
+    membership_part(f->node, NS_PER_S, 0);
+    assert_int_equal(membership_parting(f->node, &(bool){false}), 0); /* it came when the last had left */
 }
 
 /* The same where the others of the world go on. */

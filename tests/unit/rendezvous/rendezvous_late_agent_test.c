@@ -122,7 +122,7 @@ static void an_agent_that_comes_as_the_job_ends_gets_its_outcome(void **state)
     struct fixture f;
     (void)state;
     end_a_job(&f);
-    membership_part(f.nodes[ELECTED], 2 * NS_PER_S);
+    membership_part(f.nodes[ELECTED], 2 * NS_PER_S, 0);
     run_for(&f, 100 * NS_PER_MS);
     open_node(&f, SERVER, false, f.vote_ports[ELECTED]); /* started again, and led here */
     expect(&f, SERVER, MEMBERSHIP_EVENT_VERDICT);

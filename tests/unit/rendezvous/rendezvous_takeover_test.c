@@ -510,6 +510,88 @@ static void a_server_that_asks_for_the_server_is_silent(void **state)
     assert_int_not_equal(c.agents[1].state, TAKEOVER_FOLLOW);
 }
 
+static const int64_t stay_ns = TAKEOVER_STAY_MS * NS_PER_MS;
+
+static void leave(struct cluster *c, int agent)
+{
+    struct takeover_actions actions;
+    takeover_leave(&c->agents[agent], stay_ns, c->now, &actions);
+    carry_out(c, agent, &actions);
+}
+
+static bool stays(const struct cluster *c, int agent)
+{
+    return takeover_stays(&c->agents[agent], c->now);
+}
+
+static void an_agent_that_leaves_votes_until_the_next_round_is_decided(void **state)
+{
+    struct cluster c;
+    struct takeover_actions actions;
+    (void)state;
+    begin(&c, 3, 3);
+    leave(&c, 2);
+    c.dead[1] = true;
+    assert_true(stays(&c, 2));
+    struct world_record next = record_of(1, 1);
+    assert_true(takeover_propose(&c.agents[0], &next, c.now, &actions));
+    carry_out(&c, 0, &actions);
+    assert_int_equal(c.agents[0].known.round, 1);
+    tick_all(&c, TAKEOVER_TURN_MS);
+    assert_int_equal(c.agents[2].known.round, 1);
+    assert_true(stays(&c, 2)); /* it spreads the record */
+    tick_all(&c, TAKEOVER_SPREAD_MS);
+    assert_false(stays(&c, 2));
+}
+
+static void an_agent_that_leaves_stands_no_more(void **state)
+{
+    struct cluster c;
+    (void)state;
+    begin(&c, 3, 3);
+    leave(&c, 0); /* which serves */
+    assert_int_equal(c.agents[0].state, TAKEOVER_SEEK);
+    for (int i = 1; i < AGENTS; i++)
+        assert_int_equal(c.agents[i].reason, i < 3 ? TAKEOVER_LEFT : TAKEOVER_FOUND); /* voters are told */
+    c.dead[2] = true;
+    for (int i = 0; i < 20 && c.agents[1].state != TAKEOVER_SERVE; i++) {
+        tick_all(&c, 100);
+        assert_int_not_equal(c.agents[0].state, TAKEOVER_STAND);
+    }
+    assert_int_equal(c.agents[1].state, TAKEOVER_SERVE); /* two of three have promised */
+}
+
+static void an_agent_goes_at_once_if_no_voter_is_left(void **state)
+{
+    struct cluster c;
+    (void)state;
+    begin(&c, 3, 3);
+    for (int i = 0; i < 3; i++) {
+        leave(&c, i);
+        assert_int_equal(stays(&c, i), i < 2);
+    }
+    assert_false(stays(&c, 0) || stays(&c, 1));
+
+    begin(&c, 3, 3); /* the others are lost, and do not answer */
+    c.dead[0] = c.dead[1] = true;
+    leave(&c, 2);
+    assert_true(stays(&c, 2));
+    tick_all(&c, TAKEOVER_DOUBT_MS);
+    assert_false(stays(&c, 2));
+
+    begin(&c, 3, 3); /* the others answer, and never decide */
+    leave(&c, 2);
+    for (int i = 0; i < TAKEOVER_STAY_MS / 100; i++) {
+        assert_true(stays(&c, 2));
+        tick_all(&c, 100);
+    }
+    assert_false(stays(&c, 2));
+
+    begin(&c, 1, 1); /* a node without a vote */
+    leave(&c, 2);
+    assert_false(stays(&c, 2));
+}
+
 static void names_are_printable(void **state)
 {
     (void)state;
@@ -542,6 +624,9 @@ int main(void)
         cmocka_unit_test(the_only_voter_of_a_round_without_a_server_serves_the_next),
         cmocka_unit_test(a_forgotten_round_is_not_voted_about_again),
         cmocka_unit_test(a_server_that_asks_for_the_server_is_silent),
+        cmocka_unit_test(an_agent_that_leaves_votes_until_the_next_round_is_decided),
+        cmocka_unit_test(an_agent_that_leaves_stands_no_more),
+        cmocka_unit_test(an_agent_goes_at_once_if_no_voter_is_left),
         cmocka_unit_test(names_are_printable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
