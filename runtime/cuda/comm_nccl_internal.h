@@ -72,6 +72,7 @@ struct nccl_stage {
 /* Events of one operation under way. */
 struct nccl_slot {
     cudaEvent_t begun, ended;
+    bool counts; /* its time: a group's counts once, as that of its first operation */
 };
 
 /* A copy on the stream's own time between a host's buffer and a pinned one. Once the family has failed none

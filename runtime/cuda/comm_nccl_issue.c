@@ -181,7 +181,8 @@ static struct nccl_slot *launch_slot(const struct launch *l, int i)
 static int record_all(struct launch *l, bool begun)
 {
     for (int i = 0; i < l->count; i++) {
-        const struct nccl_slot *slot = launch_slot(l, i);
+        struct nccl_slot *slot = launch_slot(l, i);
+        slot->counts = i == 0;
         if (cuda_check(l, cudaEventRecord(begun ? slot->begun : slot->ended, l->stream), "cudaEventRecord"))
             return -1;
     }

@@ -24,7 +24,8 @@ int nccl_look_advance(struct nccl_comm *comm, struct muster_error *err)
         }
         /* A lost time does no harm, and the operation has ended: after the last one no rank would hear of a
          * failure. An error of the device is met by its next call as well. */
-        if (cudaEventElapsedTime(&ms, events->begun, events->ended) == cudaSuccess)
+        if (!events->counts) { /* nothing */
+        } else if (cudaEventElapsedTime(&ms, events->begun, events->ended) == cudaSuccess)
             atomic_fetch_add(&comm->comm.busy_ns, (int64_t)((double)ms * (double)NS_PER_MS));
         else
             (void)cudaGetLastError(); /* no later launch of this thread is blamed */

@@ -11,6 +11,7 @@
 struct shape {
     struct attention a;
     bool packed, tf32, whole; /* whole: every row has all positions */
+    bool one;                 /* a row is one document */
     enum dtype narrow;        /* values of 16 bits; else DTYPE_F32 */
     int beta[3];
 };
@@ -123,13 +124,16 @@ static void lengths_into(struct call_case *c, const struct shape *s)
     case_bytes(c, lengths, (size_t)a->B * sizeof lengths[0], BYTES, OPERAND);
 }
 
-/* Documents of up to 40 positions. */
-static void positions_into(struct call_case *c, const struct attention *a)
+/* Documents of up to 40 positions, or of all. */
+static void positions_into(struct call_case *c, const struct shape *s)
 {
+    const struct attention *a = &s->a;
     int32_t positions[1024];
-    for (int row = 0; row < a->B * a->T; row++)
-        positions[row] =
-            row % a->T == 0 || random_below(30) == 0 || positions[row - 1] == 39 ? 0 : positions[row - 1] + 1;
+    for (int row = 0; row < a->B * a->T; row++) {
+        const bool begins =
+            row % a->T == 0 || (!s->one && (random_below(30) == 0 || positions[row - 1] == 39));
+        positions[row] = begins ? 0 : positions[row - 1] + 1;
+    }
     case_bytes(c, positions, (size_t)a->B * (size_t)a->T * sizeof positions[0], BYTES, OPERAND);
 }
 
@@ -150,7 +154,7 @@ static void attention_of(const struct shape *s)
                           .halves = s->narrow};
     case_value_result(&f, n), case_result(&f, rows);
     operands(&f, s, case_value_in);
-    lengths_into(&f, s), positions_into(&f, a);
+    lengths_into(&f, s), positions_into(&f, s);
     case_run(&f, forward_reference, forward_cuda, s);
     operands(&b, s, case_value_result);
     case_value_in(&b, n);
@@ -159,7 +163,7 @@ static void attention_of(const struct shape *s)
     float *lse = b.buffer[8].host;
     for (size_t i = 0; i < rows; i++) /* probabilities of at most about 1 */
         lse[i] = 4 + fabsf(lse[i]);
-    lengths_into(&b, s), positions_into(&b, a);
+    lengths_into(&b, s), positions_into(&b, s);
     case_work(&b, cuda_attention_work(a, 1));
     case_run(&b, backward_reference, backward_cuda, s);
 }
@@ -203,6 +207,15 @@ static void attention_tensor(void)
     wide.a.q_row = 2 * 52;
     wide.a.k_row = wide.a.v_row = 52;
     attention_of(&wide);
+    /* Tiles of keys before a block, of which its last rows see none through their window, and its first do.
+     */
+    struct shape far = {.tf32 = true,
+                        .one = true,
+                        .whole = true,
+                        .a = {.B = 1, .T = 192, .heads = 1, .kv_heads = 1, .head_size = 16, .causal = 1}};
+    far.a.window = 70;
+    far.a.q_row = far.a.k_row = far.a.v_row = 16;
+    attention_of(&far);
 }
 
 /* A block's own rows in shared memory, of which it has several items' in turn: heads of more than 64. */

@@ -312,6 +312,26 @@ static void a_split_that_is_given_up_leaves_nothing(void **state)
     nccl_test_device_refuses = -1;
 }
 
+/* A rank that gives up before it votes: nobody waits for its vote for as long as an operation may take. */
+static int one_aborts_and_others_split(struct nccl_rank *r, struct nccl_job *job)
+{
+    if (nccl_job_meet(job, RANKS))
+        return -1;
+    if (r->rank != 1)
+        return one_cannot_split(r, job);
+    comm_nccl()->abort(r->comm);
+    return r->ops->poll_error(r->device, &job->errors[1]) ? 0 : -1;
+}
+
+static void a_vote_is_not_awaited_after_a_failure(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = one_aborts_and_others_split, .timeout_ns = 40 * NS_PER_S};
+    const struct instant start = clock_now(NULL);
+    (void)run_failing(&job, "aborted");
+    assert_true(instant_diff_ns(clock_now(NULL), start) < 30 * NS_PER_S);
+}
+
 static void *abort_soon(void *context)
 {
     struct nccl_rank *r = context;
@@ -438,6 +458,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(leaving_early_is_reported, no_communicator_is_left),
         cmocka_unit_test_teardown(communicators_are_aborted_together, no_communicator_is_left),
         cmocka_unit_test_teardown(a_comm_that_is_destroyed_before_the_watch_looks, no_communicator_is_left),
+        cmocka_unit_test_teardown(a_vote_is_not_awaited_after_a_failure, no_communicator_is_left),
         cmocka_unit_test_teardown(a_split_that_is_given_up_leaves_nothing, no_communicator_is_left),
         cmocka_unit_test_teardown(a_split_that_ends_when_it_is_given_up_leaves_nothing,
                                   no_communicator_is_left),

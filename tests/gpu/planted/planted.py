@@ -12,6 +12,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -129,6 +130,17 @@ def linked(build, entry, folder, planted, before):
     return build.folder / "tests" / entry["program"], {"MUSTER_CUDA_MODULE": str(folder / "linked")}
 
 
+def limited(command, seconds, environment):
+    """As subprocess.run; at its limit the command ends with all that it has started."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", env=environment, cwd=ROOT, start_new_session=True) as started:
+        try:
+            output, errors = started.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(started.pid, signal.SIGKILL)
+            raise
+        return subprocess.CompletedProcess(command, started.returncode, output, errors)
+
+
 def run(build, entry):
     """The fault of this entry; None: the bug was found as the table says. A bug that shows only in some orders of
     threads is tried as many times as its entry has runs."""
@@ -140,8 +152,7 @@ def run(build, entry):
         environment.update(word.split("=", 1) for word in shlex.split(entry.get("environment", "")))
         for _ in range(int(entry.get("runs", 1))):
             command = shlex.split(entry["script"]) if "script" in entry else [program, *shlex.split(entry.get("arguments", ""))]
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace",
-                                  timeout=seconds, env=environment, cwd=ROOT)
+            done = limited(command, seconds, environment)
             if done.returncode and re.search(entry["found by"], done.stdout + done.stderr):
                 break
     except subprocess.CalledProcessError as error:
