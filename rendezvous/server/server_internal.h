@@ -312,8 +312,8 @@ bool server_takes_for_agent(struct transport *c, const struct sender *peer, cons
 void server_note_voter(struct transport *c, int slot);
 /* The roster's proposal, for the agent. */
 void server_keep_proposal(struct transport *c, bool revises);
-/* After a step: whether a spare may become a voter of the world in office. */
-void server_look_for_spare(struct transport *c);
+/* After a step: a spare may become a voter of the world in office, or the spare that is one has gone. */
+void server_tend_voters(struct transport *c);
 /* A command other than an event. */
 void server_obey(struct transport *c, struct command *command);
 /* The roster goes. */

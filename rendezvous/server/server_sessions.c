@@ -175,7 +175,7 @@ size_t server_step(struct transport *c, const struct roster_event *event, const 
     }
     log_progress(c);
     if (c->votes)
-        server_look_for_spare(c);
+        server_tend_voters(c);
     return count;
 }
 

@@ -118,16 +118,24 @@ void server_keep_proposal(struct transport *c, bool revises)
     server_signal_fd(c->ready_fd);
 }
 
-void server_look_for_spare(struct transport *c)
+/* With two nodes the third voter is a spare: the first that is there. */
+static bool has_same_voters(const struct world_record *a, const struct world_record *b)
+{
+    const int third = RECORD_SPARE_VOTER;
+    return a->voter_count == b->voter_count &&
+           (a->voter_count <= third ||
+            agent_incarnation_equal(a->voters[third].incarnation, b->voters[third].incarnation));
+}
+
+void server_tend_voters(struct transport *c)
 {
     const struct world_record *known = &c->office.known;
-    if (!c->roster || known->nodes != 2 || known->voter_count != 1 || c->revision_asked ||
-        roster_state(c->roster) != JOB_RUNNING)
+    if (!c->roster || known->nodes != 2 || c->revision_asked || roster_state(c->roster) != JOB_RUNNING)
         return;
     struct world_record record;
     roster_fill_record(c->roster, &record);
-    if (record.voter_count < 3)
-        return; /* there is no spare */
+    if (has_same_voters(&record, known))
+        return;
     c->revision_asked = true;
     server_keep_proposal(c, true);
 }
@@ -199,8 +207,8 @@ static void chosen(struct transport *c, const struct world_record *record)
     struct sender local = {.session = SERVER_LOCAL_SESSION};
     const struct roster_event event = {.kind = ROSTER_CHOSEN, .session = SERVER_LOCAL_SESSION};
     c->office.known = *record;
+    c->revision_asked = false;
     if (!record->revision) {
-        c->revision_asked = false;
         (void)server_step(c, &event, &local);
     }
     if (c->roster)

@@ -18,6 +18,8 @@ extern "C" {
 #endif
 
 enum { RECORD_VOTERS = 5, RECORD_NAME = 256, RECORD_ADDRESS = 64 };
+/* The index of the voter that is a spare, in a world of two nodes. */
+enum { RECORD_SPARE_VOTER = 2 };
 /* More nodes than any roster has are refused. */
 enum { RECORD_NODES_LIMIT = 1 << 20 };
 

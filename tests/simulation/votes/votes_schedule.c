@@ -158,6 +158,9 @@ const struct votes_schedule *votes_directed(int index)
         /* a voter leaves, and the spare ends just then; the server leaves, and another ends */
         {3, 1, 2, {{8000, VOTES_DRAIN, 1, -1, 0}, {8010, VOTES_CRASH, 2, -1, 0}}},
         {3, 1, 3, {{8000, VOTES_DRAIN, -1, -1, 0}, {8010, VOTES_CRASH, 2, -1, 0}}},
+        /* the spare leaves, or ends, and later another: two of three voters would be gone */
+        {3, 1, 2, {{8000, VOTES_DRAIN, 2, -1, 0}, {14000, VOTES_CRASH, 1, -1, 0}}},
+        {3, 1, 2, {{8000, VOTES_CRASH, 2, -1, 0}, {14000, VOTES_CRASH, 1, -1, 0}}},
     };
     if (index < 0 || index >= (int)(sizeof table / sizeof *table))
         return NULL;

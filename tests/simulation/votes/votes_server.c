@@ -137,23 +137,30 @@ static void lose_silent(struct votes_job *job, int node)
         set_phase(job, n, VOTES_STOPS);
 }
 
-/* A spare that registered after the world had formed becomes the third voter of two nodes. */
-static void add_voter(struct votes_job *job, int node)
+/* A spare that registered after the world had formed becomes the third voter of two nodes, and is none when
+ * it has gone. */
+static void tend_voters(struct votes_job *job, int node)
 {
     struct votes_node *n = &job->nodes[node];
     const struct votes_world *world = votes_known(job, node);
     struct voter voters[RECORD_VOTERS];
     struct takeover_actions actions;
     int spare = -1;
+    bool kept = false;
     for (int i = 0; i < job->schedule->nodes; i++)
-        if (n->entries[i].here && !votes_is_member(world, i, n->entries[i].incarnation))
+        if (n->entries[i].here && !votes_is_member(world, i, n->entries[i].incarnation)) {
             spare = i;
-    if (spare < 0 || world->record.nodes != 2 || n->t.known.voter_count == 3 || !takeover_may_revise(&n->t))
+            kept |= record_find_voter(&n->t.known, n->entries[i].incarnation) == RECORD_SPARE_VOTER;
+        }
+    const int count = record_voter_count(world->record.nodes, spare >= 0);
+    if (world->record.nodes != 2 || (n->t.known.voter_count == count && (kept || count == 1)) ||
+        !takeover_may_revise(&n->t))
         return;
     voters[0] = *n->self;
     voters[1] = job->voters[world->incarnations[1].low];
-    voters[2] = *n->entries[spare].voter;
-    (void)takeover_revise(&n->t, voters, 3, job->instant, &actions);
+    if (spare >= 0)
+        voters[RECORD_SPARE_VOTER] = *n->entries[spare].voter;
+    (void)takeover_revise(&n->t, voters, count, job->instant, &actions);
     votes_keep(job, &n->t.proposal)->base = votes_keep(job, &world->record);
     votes_carry_out(job, node, &actions);
 }
@@ -218,7 +225,7 @@ void votes_server_turn(struct votes_job *job, int node)
     if (n->phase == VOTES_RUNS && n->leaves)
         set_phase(job, n, VOTES_STOPS);
     if (n->phase == VOTES_RUNS)
-        add_voter(job, node);
+        tend_voters(job, node);
     if (n->phase == VOTES_RUNS)
         tend_running(job, node);
     if (n->phase == VOTES_STOPS) {

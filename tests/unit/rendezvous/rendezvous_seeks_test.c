@@ -291,6 +291,37 @@ static void a_spare_that_becomes_a_voter_with_a_new_world_opens_its_door(void **
     finish(&job);
 }
 
+/* Two nodes are left, of which the serving one goes on without the other: it is the only voter again. */
+static void a_spare_that_is_lost_votes_no_more(void **state)
+{
+    struct job job = {.seed = 1, .random = 1};
+    (void)state;
+    for (int i = 0; i < ROOM; i++)
+        job.ports[i] = test_free_port();
+    open_node(&job, 0, 2);
+    open_node(&job, 1, 2);
+    while (!job.nodes[0].world.epoch || !job.nodes[1].world.epoch)
+        turn(&job);
+    open_node(&job, 2, 2);
+    while (rules_of(&job, 0)->known.voter_count != 3 || rules_of(&job, 1)->known.voter_count != 3)
+        turn(&job);
+    membership_destroy(job.nodes[2].membership, 0);
+    job.nodes[2] = (struct node){0};
+    const struct instant limit = instant_add(clock_now(NULL), PATIENCE_S * NS_PER_S);
+    while (rules_of(&job, 0)->known.voter_count != 1 || rules_of(&job, 1)->known.voter_count != 1) {
+        if (instant_reached(clock_now(NULL), limit))
+            fail_msg("the lost spare is a voter still");
+        turn(&job);
+    }
+    open_node(&job, 3, 2);
+    while (rules_of(&job, 1)->known.voter_count != 3) {
+        if (instant_reached(clock_now(NULL), limit))
+            fail_msg("the next spare is no voter");
+        turn(&job);
+    }
+    finish(&job);
+}
+
 static void a_job_ends_however_often_its_agents_seek(void **state)
 {
     (void)state;
@@ -303,6 +334,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_port_of_a_voter_is_taken),
         cmocka_unit_test(a_spare_that_becomes_a_voter_with_a_new_world_opens_its_door),
+        cmocka_unit_test(a_spare_that_is_lost_votes_no_more),
         cmocka_unit_test(a_job_ends_however_often_its_agents_seek)};
     if (argc == 3) {
         first_seed = strtoull(argv[1], NULL, 10);
