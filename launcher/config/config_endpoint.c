@@ -151,6 +151,15 @@ static char *split_endpoint(const struct run_config *config, const char *where, 
     if (colon && bracket > colon) /* "[::1]" */
         colon = NULL;
     const char *given = colon ? colon + 1 : port;
+    const char *unfit = colon && strpbrk(text, "; \t") ? "the entries of a list are separated by commas"
+                        : *text == '[' && !bracket     ? "its bracket is not closed: [fd00::2]:29400"
+                        : bracket && bracket[1] && bracket[1] != ':'
+                            ? "a colon and the port follow the bracket: [fd00::2]:29400"
+                            : NULL;
+    if (unfit) {
+        not_a_host(where, text, unfit, err);
+        return NULL;
+    }
     if (*text != '[' && colon && strchr(text, ':') != colon && !strstr(text, "://")) {
         not_a_host(where, text, "an IPv6 address is written in brackets, as in [fd00::2]:29400", err);
         return NULL;

@@ -360,6 +360,17 @@ static void bad_usage_is_one_clear_line(void **state)
          "--rdzv-endpoint: the list has 9 entries, more than 8: leave 1 out; any entry that lives leads to "
          "the "
          "job"},
+        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=a:1;b:1 x.py", "",
+         "--rdzv-endpoint: 'a:1;b:1' is not a host name or an address: the entries of a list are separated "
+         "by "
+         "commas"},
+        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=a:1,[fd00::2 x.py", "",
+         "--rdzv-endpoint: entry 2 of 2: '[fd00::2' is not a host name or an address: its bracket is not "
+         "closed: [fd00::2]:29400"},
+        {"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=[fd00::2]29400 x.py", "",
+         "--rdzv-endpoint: '[fd00::2]29400' is not a host name or an address: a colon and the port follow "
+         "the "
+         "bracket: [fd00::2]:29400"},
         {"--nnodes=2 --rdzv-endpoint=a,b:1 x.py", "",
          "--rdzv-endpoint: entry 1 of 2: 'a' is not host:port with a port of 1 to 65535"},
         {"--master-port=70000 x.py", "", "--master-port: '70000' is outside 0 to 65535"},
