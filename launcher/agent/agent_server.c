@@ -3,7 +3,6 @@
 #include "launcher/agent/agent_server.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,10 +17,7 @@
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
 #include "proto/env_names.h"
-#include "rendezvous/net/tcp_listen.h"
 #include "rendezvous/security/secret_file.h"
-#include "rendezvous/tcpstore/tcpstore.h"
-#include "rendezvous/tcpstore/tcpstore_server.h"
 
 struct agent_server {
     struct job_keys keys; /* derived from the job's secret */
@@ -308,20 +304,6 @@ void agent_server_describe(const struct agent *agent, char *out, size_t size)
 
 /* --- the workers' store --- */
 
-/* At all times, under lock: a tcpstore or a reserved port, never both; held_port_fd is -1 if there is
- * none. */
-struct job_store {
-    pthread_mutex_t lock;
-    const struct run_config *config;
-    const struct log_sink *log;
-    const unsigned char *key; /* the job's, for muster's own keys; NULL: no secret */
-    const char *address;      /* to bind */
-    bool is_the_workers;      /* --worker-store=worker */
-    struct tcpstore_server *tcpstore;
-    int held_port_fd; /* reserves held_port for the worker that serves the store */
-    uint16_t held_port;
-};
-
 const char *agent_server_store_address(const struct agent *agent)
 {
     const struct run_config *config = agent->config;
@@ -336,64 +318,12 @@ struct job_store *agent_server_store(const struct agent *agent)
 
 uint16_t agent_server_store_port(const struct agent *agent)
 {
-    struct job_store *store = agent->server->store;
-    if (!store)
-        return 0;
-    (void)pthread_mutex_lock(&store->lock); /* fails for an invalid lock only */
-    uint16_t port = store->tcpstore ? tcpstore_server_port(store->tcpstore) : store->held_port;
-    (void)pthread_mutex_unlock(&store->lock);
-    return port;
+    return agent->server->store ? job_store_port(agent->server->store) : 0;
 }
 
 bool agent_server_store_stats(const struct agent *agent, struct tcpstore_server_stats *stats)
 {
-    struct job_store *store = agent->server->store;
-    if (!store)
-        return false;
-    (void)pthread_mutex_lock(&store->lock); /* fails for an invalid lock only */
-    const bool there = store->tcpstore && tcpstore_server_stats(store->tcpstore, stats, NULL) == 0;
-    (void)pthread_mutex_unlock(&store->lock);
-    return there;
-}
-
-/* Serves at this port, or reserves it; 0 is any. With several nodes the server's thread renews the store,
- * so that it has its own from the beginning; with one it begins with its first peer. */
-static int take_port(struct job_store *store, uint16_t port, struct muster_error *err)
-{
-    if (!store->is_the_workers) {
-        const struct run_config *config = store->config;
-        const size_t workers = (size_t)config->max_nodes * (size_t)config->nproc_per_node;
-        const struct tcpstore_server_options options = {
-            .address = store->address,
-            .port = port,
-            .limits.total_bytes =
-                config->store_memory ? (size_t)config->store_memory : tcpstore_budget(workers),
-            .key = store->key,
-            .log = store->log};
-        return config_meets(config) ? tcpstore_server_start(&options, &store->tcpstore, err)
-                                    : tcpstore_server_listen(&options, &store->tcpstore, err);
-    }
-    int fd = tcp_hold_port(port, &store->held_port, err);
-    if (fd < 0)
-        return -1;
-    if (store->held_port_fd >= 0)
-        (void)close(store->held_port_fd); /* an unconnected socket */
-    store->held_port_fd = fd;
-    return 0;
-}
-
-/* In the range if one is given, else any. */
-static int take_any_port(struct job_store *store, struct muster_error *err)
-{
-    const struct run_config *config = store->config;
-    for (int port = config->first_port; port && port <= config->last_port; port++)
-        if (take_port(store, (uint16_t)port, NULL) == 0)
-            return 0;
-    if (config->first_port)
-        return error_set(err, MUSTER_E_BUSY,
-                         "--port-range: no port of %d to %d is free for the workers' store",
-                         config->first_port, config->last_port);
-    return take_port(store, 0, err);
+    return agent->server->store && job_store_stats(agent->server->store, stats);
 }
 
 /* On the loopback address if that is the workers' MASTER_ADDR, else on --bind-addr, else on every one. A
@@ -404,18 +334,6 @@ static const char *store_binds(const struct agent *agent)
     if (!strcmp(address, "localhost"))
         return localhost(agent->server);
     return address_is_loopback(address) ? address : agent_bind_address(agent);
-}
-
-static int take_first_port(struct agent *agent, struct job_store *store, struct muster_error *err)
-{
-    const struct run_config *config = agent->config;
-    if (!config_meets(config)) /* 0 with --standalone, unless the flag was given */
-        return take_port(store, (uint16_t)config->master_port, err);
-    /* Next to the rendezvous if nodes have ranks beforehand (65536 wraps to any); but with a range there
-     * may be a firewall that blocks all other ports. */
-    bool beside = !config->elastic && !config->first_port;
-    uint16_t port = (uint16_t)(beside ? agent_master_port(agent) + 1 : 0);
-    return port && take_port(store, port, NULL) == 0 ? 0 : take_any_port(store, err);
 }
 
 static void stop_knocking(struct agent *agent)
@@ -431,72 +349,31 @@ static void somebody_knocks(void *context, uint32_t events)
     struct muster_error err = {0};
     (void)events;
     stop_knocking(agent);
-    if (tcpstore_server_serve(agent->server->store->tcpstore, &err) < 0)
+    if (job_store_serve(agent->server->store, &err) < 0)
         log_error(&agent->log, "%s", err.text); /* the workers' own time-out reports it */
 }
 
 static int watch_first_peer(struct agent *agent, struct muster_error *err)
 {
-    const struct job_store *store = agent->server->store;
-    if (!store->tcpstore || config_meets(agent->config))
+    const int fd = job_store_knock_fd(agent->server->store);
+    if (fd < 0)
         return 0;
-    agent->server->knock = (struct loop_source){tcpstore_server_fd(store->tcpstore), somebody_knocks, agent};
+    agent->server->knock = (struct loop_source){fd, somebody_knocks, agent};
     return loop_add(&agent->loop, &agent->server->knock, EPOLLIN, err);
 }
 
 int agent_server_open_store(struct agent *agent, struct muster_error *err)
 {
-    assert(!agent->server->store);
-    struct job_store *store = agent->server->store = mem_calloc(1, sizeof *store);
-    if (!store)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for the workers' store");
-    *store = (struct job_store){.lock = PTHREAD_MUTEX_INITIALIZER,
-                                .config = agent->config,
-                                .log = &agent->log,
-                                .key = agent->server->has_keys ? agent->server->keys.store : NULL,
-                                .address = store_binds(agent),
-                                .is_the_workers = agent->config->worker_store == WORKER_STORE_WORKER,
-                                .held_port_fd = -1};
-    if (take_first_port(agent, store, err) == 0 && watch_first_peer(agent, err) == 0)
+    struct agent_server *server = agent->server;
+    assert(!server->store);
+    server->store = job_store_open(agent->config, store_binds(agent),
+                                   server->has_keys ? server->keys.store : NULL, &agent->log, err);
+    if (!server->store)
+        return -1;
+    if (watch_first_peer(agent, err) == 0)
         return 0;
     agent_server_close_store(agent);
     return -1;
-}
-
-/* A process of the last round may still listen where rank 0 did. */
-static uint16_t renew_held_port(struct job_store *store)
-{
-    struct muster_error err = {0};
-    uint16_t port = store->held_port;
-    int probe = tcp_hold_port(port, &port, NULL);
-    if (probe >= 0) {
-        (void)close(probe); /* an unconnected socket */
-        return 0;
-    }
-    if (take_any_port(store, &err) < 0) {
-        log_error(store->log, "port %u, at which rank 0 served the last round, is in use: %s", port,
-                  err.text);
-        return 0;
-    }
-    log_warning(store->log, "port %u, at which rank 0 served the last round, is in use: now it is %u", port,
-                store->held_port);
-    return store->held_port;
-}
-
-uint16_t job_store_renew(struct job_store *store)
-{
-    struct muster_error err = {0};
-    uint16_t port = 0;
-    if (!store)
-        return 0;
-    (void)pthread_mutex_lock(&store->lock);
-    assert(!store->tcpstore || store->held_port_fd < 0);
-    if (store->held_port_fd >= 0)
-        port = renew_held_port(store);
-    else if (store->tcpstore && tcpstore_server_new_round(store->tcpstore, &err) < 0)
-        log_error(store->log, "%s", err.text);
-    (void)pthread_mutex_unlock(&store->lock);
-    return port;
 }
 
 void agent_server_close_store(struct agent *agent)
@@ -505,11 +382,7 @@ void agent_server_close_store(struct agent *agent)
     if (!store)
         return;
     stop_knocking(agent);
-    tcpstore_server_destroy(store->tcpstore);
-    if (store->held_port_fd >= 0)
-        (void)close(store->held_port_fd); /* an unconnected socket */
-    (void)pthread_mutex_destroy(&store->lock);
-    mem_free(store);
+    job_store_close(store);
 }
 
 /* --- the part --- */

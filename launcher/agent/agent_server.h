@@ -5,6 +5,7 @@
 #define MUSTER_LAUNCHER_AGENT_AGENT_SERVER_H
 
 #include "launcher/agent/agent_internal.h"
+#include "launcher/agent/store/job_store.h"
 #include "launcher/loop/resolver.h"
 #include "launcher/policy/server_choice.h"
 #include "rendezvous/net/port_holder.h"
@@ -24,9 +25,9 @@ static inline uint16_t agent_master_port(const struct agent *agent)
     return (uint16_t)agent->config->master_port; /* never 0 with several nodes */
 }
 
-/* The keys of the job's secret; NULL: it has none. */
 /* The file with the key that workers inherit (ENV_STORE_KEY_FD); -1: the job has no secret. */
 int agent_server_store_key_fd(const struct agent *agent);
+/* The keys of the job's secret; NULL: it has none. */
 const struct job_keys *agent_server_keys(const struct agent *agent);
 /* For a thread of this agent that writes muster's own keys to the workers' store. False: the job has no
  * secret.
@@ -64,10 +65,6 @@ int agent_server_find_holder(struct agent *agent,
 
 /* --- the workers' store --- */
 
-/* Has a lock of its own, and nothing of the agent in it except the log: job_store_renew may be called from
- * any thread while the store is open. */
-struct job_store;
-
 /* If this node serves the job: opens the store, or reserves a port. */
 int agent_server_open_store(struct agent *agent, struct muster_error *err);
 /* No thread may be in job_store_renew any more. */
@@ -77,11 +74,7 @@ struct job_store *agent_server_store(const struct agent *agent);
 /* The store's address for workers, if this agent has group rank 0; port 0 if it has no store. */
 const char *agent_server_store_address(const struct agent *agent);
 uint16_t agent_server_store_port(const struct agent *agent);
-struct tcpstore_server_stats;
 /* False: this agent serves no store, or that has ended. */
 bool agent_server_store_stats(const struct agent *agent, struct tcpstore_server_stats *stats);
-/* Another world than the first forms: its store is an empty one. Returns its port if that is not the last
- * world's, else 0. Accepts NULL. */
-uint16_t job_store_renew(struct job_store *store);
 
 #endif

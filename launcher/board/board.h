@@ -184,6 +184,8 @@ void board_take(struct board *board, struct board_node *node, int64_t now);
 void board_point(struct board *board, int member, const struct board_point *point);
 /* The curve of another keeper (the last server's) where it begins earlier than ours. */
 void board_points(struct board *board, int member, const struct board_point *points, int count);
+/* NULL: there was none yet. */
+struct board_round *board_present_round(struct board *board);
 /* Rounds of another keeper, or of an earlier life of this one, from the oldest: unknown ones take their
  * places before ours; the job began at started_at. */
 void board_history(struct board *board, const struct board_round *rounds, int count, int64_t started_at);

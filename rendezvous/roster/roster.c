@@ -22,11 +22,6 @@ static int64_t reconnect_ns(const struct roster *roster)
     return roster->elastic ? NS_PER_S / 2 : NS_PER_S;
 }
 
-static struct roster_member *sender(struct roster_work *w)
-{
-    return &w->roster->members[w->event->member];
-}
-
 static void note_received(struct roster_work *w, struct roster_member *member)
 {
     member->last_received = w->now;
@@ -229,114 +224,11 @@ static int on_join_late(struct roster_work *w)
 /* -- LEAVE, BEAT, DISCONNECT
  * -------------------------------------------------------------------------------------- */
 
-static int leave_code(const struct roster_work *w)
-{
-    return w->event->exit_code ? w->event->exit_code : EXIT_CODE_FAILURE;
-}
-
-/* Other members are not affected: the rank may be taken by another agent until the join timeout. */
-static int on_leave_forming(struct roster_work *w)
-{
-    bool departs = w->roster->elastic && roster_elastic_departs(w->roster, sender(w), leave_code(w));
-    roster_vacate(w->roster, sender(w), MEMBER_EMPTY);
-    if (departs)
-        roster_elastic_depart_forming(w);
-    roster_settle(w);
-    return 0;
-}
-
-/* If the hosting agent leaves, so does the server. */
-static bool leaves_no_world(const struct roster_member *member)
-{
-    return roster_waits(member) && !member->local;
-}
-
-static int on_leave_running(struct roster_work *w)
-{
-    struct roster *roster = w->roster;
-    struct roster_member *member = sender(w);
-    char who[MUSTER_ERROR_TEXT - 100];
-    if (member->state == MEMBER_DONE && !member->local) {
-        roster_vacate(roster, member, MEMBER_DONE_GONE);
-    } else if (leaves_no_world(member)) {
-        roster_vacate(roster, member, MEMBER_EMPTY);
-    } else if (roster->elastic) {
-        roster_elastic_on_leave(w, member, leave_code(w));
-    } else {
-        roster_describe_member(roster, member, who, sizeof who);
-        roster_vacate(roster, member, MEMBER_EMPTY);
-        roster_give_verdict(w, leave_code(w), false, "%s left with exit code %d", who, leave_code(w));
-    }
-    roster_settle(w);
-    return 0;
-}
-
-/* The failure that stopped the world stays its cause; without this agent it cannot be restarted, though. */
-static int on_leave_stopping(struct roster_work *w)
-{
-    struct roster *roster = w->roster;
-    char who[MUSTER_ERROR_TEXT - 100];
-    if (roster->elastic) {
-        roster_elastic_on_leave(w, sender(w), leave_code(w));
-    } else if (leaves_no_world(sender(w))) { /* its rank is free for another */
-        roster_vacate(roster, sender(w), MEMBER_EMPTY);
-    } else if (roster->planned && sender(w)->local) { /* the others keep the time that they were given */
-        roster_describe_member(roster, sender(w), who, sizeof who);
-        roster_vacate(roster, sender(w), MEMBER_EMPTY);
-        roster_give_verdict(w, leave_code(w), false, "%s, which serves the job, left with exit code %d", who,
-                            leave_code(w));
-    } else {
-        if (!roster->leave_code)
-            roster->leave_code = leave_code(w);
-        roster_vacate(roster, sender(w), MEMBER_EMPTY);
-    }
-    roster_settle(w);
-    return 0;
-}
-
-/* A static world cannot continue without a node: the job ends, with a notice to all. Without workers, or
- * if it ends already, there is nothing to save. */
-static int on_drain_static(struct roster_work *w)
-{
-    struct roster *roster = w->roster;
-    struct roster_member *member = sender(w);
-    char who[MUSTER_ERROR_TEXT - 100];
-    bool runs = roster->state == JOB_STARTING || roster->state == JOB_RUNNING;
-    if (!(runs && roster_has_workers(member)) && roster->state != JOB_STOPPING)
-        return 0;
-    if (leaves_no_world(member))
-        return 0;
-    if (!roster->leave_code)
-        roster->leave_code = leave_code(w);
-    member->draining = true;
-    if (runs) {
-        roster_describe_member(roster, member, who, sizeof who);
-        roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_END, 0, w->event->grace_ns,
-                                  "%s was stopped, and the job ends with it", who);
-    }
-    roster_settle(w);
-    return 0;
-}
-
-static int on_drain(struct roster_work *w)
-{
-    if (w->event->grace_ns < 0)
-        return error_set(w->err, MUSTER_E_INVALID, "DRAIN with a grace below 0");
-    return w->roster->elastic ? roster_elastic_on_drain(w) : on_drain_static(w);
-}
-
 /* An agent that joins late looks for the next server as well; a member may have missed the handover
  * notice. */
 static int on_join_departed(struct roster_work *w)
 {
     roster_act(w, ROSTER_HANDOVER, w->event->session, -1, NULL);
-    return 0;
-}
-
-static int on_leave_finishing(struct roster_work *w)
-{
-    roster_vacate(w->roster, sender(w), MEMBER_EMPTY);
-    roster_settle(w);
     return 0;
 }
 
@@ -349,7 +241,7 @@ static int on_beat(struct roster_work *w)
 /* A broken connection is re-established in a moment if the agent lives. */
 static int on_disconnect(struct roster_work *w)
 {
-    struct roster_member *member = sender(w);
+    struct roster_member *member = roster_sender(w);
     member->session = 0;
     member->lost_at = instant_add(w->now, reconnect_ns(w->roster));
     if (member->lost_at.ns < w->roster->awake.ns)
@@ -480,22 +372,23 @@ static int on_tick_finishing(struct roster_work *w)
 
 /* Columns: JOIN, LEAVE, DRAIN, REPORT, BEAT, DISCONNECT, TICK, CHOSEN, EVICT. */
 static int (*const step_table[JOB_STATE_COUNT][ROSTER_EVENT_COUNT])(struct roster_work *) = {
-    [JOB_FORMING] = {on_join, on_leave_forming, on_drain, roster_on_report, on_beat, on_disconnect,
-                     on_tick_forming, roster_on_chosen, roster_on_evict},
-    [JOB_STARTING] = {on_join, on_leave_running, on_drain, roster_on_report, on_beat, on_disconnect, on_tick,
-                      roster_on_chosen_late, roster_on_evict},
-    [JOB_RUNNING] = {on_join, on_leave_running, on_drain, roster_on_report, on_beat, on_disconnect, on_tick,
-                     roster_on_chosen_late, roster_on_evict},
-    [JOB_STOPPING] = {on_join, on_leave_stopping, on_drain, roster_on_report, on_beat, on_disconnect,
-                      on_tick_stopping, roster_on_chosen_late, roster_on_evict},
-    [JOB_DEPARTED] = {on_join_departed, on_leave_finishing, on_drain, roster_on_report_late, on_beat,
+    [JOB_FORMING] = {on_join, roster_on_leave_forming, roster_on_drain, roster_on_report, on_beat,
+                     on_disconnect, on_tick_forming, roster_on_chosen, roster_on_evict},
+    [JOB_STARTING] = {on_join, roster_on_leave_running, roster_on_drain, roster_on_report, on_beat,
                       on_disconnect, on_tick, roster_on_chosen_late, roster_on_evict},
-    [JOB_FINISHING] = {on_join_late, on_leave_finishing, on_drain, roster_on_report_late, on_beat,
-                       on_disconnect, on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
-    [JOB_FINISHED] = {on_join_late, on_leave_finishing, on_drain, roster_on_report_late, on_beat,
-                      on_disconnect, on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
-    [JOB_FAILED] = {on_join_late, on_leave_finishing, on_drain, roster_on_report_late, on_beat, on_disconnect,
-                    on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
+    [JOB_RUNNING] = {on_join, roster_on_leave_running, roster_on_drain, roster_on_report, on_beat,
+                     on_disconnect, on_tick, roster_on_chosen_late, roster_on_evict},
+    [JOB_STOPPING] = {on_join, roster_on_leave_stopping, roster_on_drain, roster_on_report, on_beat,
+                      on_disconnect, on_tick_stopping, roster_on_chosen_late, roster_on_evict},
+    [JOB_DEPARTED] = {on_join_departed, roster_on_leave_finishing, roster_on_drain, roster_on_report_late,
+                      on_beat, on_disconnect, on_tick, roster_on_chosen_late, roster_on_evict},
+    [JOB_FINISHING] = {on_join_late, roster_on_leave_finishing, roster_on_drain, roster_on_report_late,
+                       on_beat, on_disconnect, on_tick_finishing, roster_on_chosen_late,
+                       roster_on_evict_late},
+    [JOB_FINISHED] = {on_join_late, roster_on_leave_finishing, roster_on_drain, roster_on_report_late,
+                      on_beat, on_disconnect, on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
+    [JOB_FAILED] = {on_join_late, roster_on_leave_finishing, roster_on_drain, roster_on_report_late, on_beat,
+                    on_disconnect, on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
 };
 
 static bool holds_slot(const struct roster *roster, const struct roster_event *event)

@@ -120,8 +120,16 @@ enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
     X(JOB_FINISHED, "FINISHED", "all agents have left; the job succeeded")                                   \
     X(JOB_FAILED, "FAILED", "all agents have left; the job failed")
 
-/* KEEPS and ORPHANED: after a change of the server, elected or started again. ORPHANED also in one server's
- * life: a node that was lost and came back. */
+/* KEEPS and ORPHANED: after a change of the server, elected or started again. The record of a world has its
+ * voters and its server, not what each member did since: that is in the members' JOINs. KEEPS is needed where
+ * the server was done, so that nothing was lost with it. ORPHANED also in one server's life: a node that was
+ * lost and came back.
+ *
+ * A job of one voter (one or two nodes, without a spare) is not voted about. A majority of one is that voter
+ * itself, and a new start of it has forgotten its votes. The other node cannot distinguish its end from a
+ * cut. So only the agent at the endpoint may serve next. It knows no record: roster_return.c learns round,
+ * restarts and members from the JOINs, and a client of such a job keeps a lease and gives up
+ * (client_lease.c). */
 #define ROSTER_MEMBER_STATES(X)                                                                              \
     X(MEMBER_EMPTY, "EMPTY", "a free slot")                                                                  \
     X(MEMBER_JOINED, "JOINED", "joined, without a world")                                                    \

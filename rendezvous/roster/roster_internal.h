@@ -51,6 +51,9 @@ struct roster_member {
     int next_incarnation, next_name; /* roster_slots.c */
 };
 
+/* The leases of agents end so long before the last call of a new server. */
+#define ROSTER_LEASE_BEFORE_LAST_CALL_NS (2 * NS_PER_S)
+
 enum { ROSTER_CAUSES_KEPT = FAILURE_OTHERS_LIMIT + 1 };
 
 /* One failure of the current round. */
@@ -158,16 +161,8 @@ struct roster_work {
     struct muster_error *err;
 };
 
-/* --- roster_job.c: actions on all members --- */
+/* --- roster_causes.c --- */
 
-void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
-                const char *reason);
-void roster_set_state(struct roster *roster, struct roster_member *member, enum roster_member_state state);
-/* The agent is gone; state is EMPTY or DONE_GONE. */
-void roster_vacate(struct roster *roster, struct roster_member *member, enum roster_member_state state);
-/* FORMING: roster->id is the world of all KEEP members, by_rank and world_nodes list them, and the hosting
- * agent's part of it is done. */
-void roster_adopt_world(struct roster_work *w);
 /* The first cause, where it has failed. */
 const struct worker_failure *roster_cause(const struct roster *roster);
 /* After a failure: whether the job ends with it. */
@@ -179,6 +174,25 @@ void roster_record(struct roster_work *w, const struct worker_failure *failure, 
 /* The node held workers of the world whose fate will never be reported. why: how its agent left, if known,
  * else NULL. */
 void roster_record_lost(struct roster_work *w, const struct roster_member *member, const char *why);
+
+/* --- roster_leave.c: by the job's state; finishing: also when it is over, or the server leaves --- */
+
+int roster_on_leave_forming(struct roster_work *w);
+int roster_on_leave_running(struct roster_work *w);
+int roster_on_leave_stopping(struct roster_work *w);
+int roster_on_leave_finishing(struct roster_work *w);
+int roster_on_drain(struct roster_work *w);
+
+/* --- roster_job.c: actions on all members --- */
+
+void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
+                const char *reason);
+void roster_set_state(struct roster *roster, struct roster_member *member, enum roster_member_state state);
+/* The agent is gone; state is EMPTY or DONE_GONE. */
+void roster_vacate(struct roster *roster, struct roster_member *member, enum roster_member_state state);
+/* FORMING: roster->id is the world of all KEEP members, by_rank and world_nodes list them, and the hosting
+ * agent's part of it is done. */
+void roster_adopt_world(struct roster_work *w);
 /* The agent in a slot died silently. Returns whether the world must stop for it. */
 bool roster_lose(struct roster_work *w, struct roster_member *member, const char *why);
 /* The world stops: for its recorded cause or, planned, because its members change. */
@@ -261,6 +275,9 @@ bool roster_return_settle(struct roster_work *w);
 
 /* Gives every member of by_rank its ranks in the world that is being formed. */
 void roster_assign_ranks(struct roster *roster);
+
+/* --- roster_text.c --- */
+
 /* "missing ranks 1-3, 7 (last held by \"b\")": the missing members of a static world. */
 void roster_describe_missing(const struct roster *roster, char *out, size_t size);
 /* "node rank 3 (agent \"b\")", without the rank if it has none in the present world. */
@@ -302,6 +319,12 @@ void roster_join_note_refused(struct roster *roster, const struct roster_join *j
 void roster_join_note_joined(struct roster *roster, const char *name);
 /* Adds "; refused: agent "node4" (nnodes: ...)" if there was one; NUL-terminated, truncated to size. */
 void roster_join_describe_refused(const struct roster *roster, char *out, size_t size);
+
+/* Of the event's session, which holds a slot. */
+static inline struct roster_member *roster_sender(struct roster_work *w)
+{
+    return &w->roster->members[w->event->member];
+}
 
 static inline bool roster_slot_taken(const struct roster_member *member)
 {

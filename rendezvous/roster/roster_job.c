@@ -10,18 +10,6 @@
 #include "rendezvous/failure/failure.h"
 #include "rendezvous/roster/roster_internal.h"
 
-const struct worker_failure *roster_cause(const struct roster *roster)
-{
-    assert(roster->failed && roster->seen_count > 0);
-    return &roster->records[roster->seen[0].record];
-}
-
-bool roster_is_spent(const struct roster *roster)
-{
-    return roster->failed &&
-           (roster->restart_count >= roster->max_restarts || roster_cause(roster)->no_restart);
-}
-
 void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
                 const char *reason)
 {
@@ -51,75 +39,6 @@ void roster_vacate(struct roster *roster, struct roster_member *member, enum ros
     member->held = (struct world_id){0};
     member->session = 0;
     roster_set_state(roster, member, state);
-}
-
-/* -- causes
- * ------------------------------------------------------------------------------------------------------- */
-
-/* The place of the failure that this one completes; -1: it is not, or no longer, kept. */
-static int find_completed(const struct roster *roster, const struct worker_failure *failure, int group_rank)
-{
-    for (int i = 0; i < roster->seen_count && failure->completes; i++) {
-        const struct worker_failure *seen = &roster->records[roster->seen[i].record];
-        if (seen->group_rank == group_rank && seen->rank == failure->rank &&
-            seen->local_rank == failure->local_rank && seen->pid == failure->pid && !seen->lost_node)
-            return i;
-    }
-    return -1;
-}
-
-/* Takes the cause at this place out; its record is free then. */
-static int take_out(struct roster *roster, int place)
-{
-    int record = roster->seen[place].record;
-    roster->seen_count--;
-    memmove(&roster->seen[place], &roster->seen[place + 1],
-            (size_t)(roster->seen_count - place) * sizeof *roster->seen);
-    return record;
-}
-
-void roster_record(struct roster_work *w, const struct worker_failure *failure, int group_rank,
-                   struct instant at)
-{
-    struct roster *roster = w->roster;
-    if (!roster->failed)
-        roster->failed_at = w->now;
-    struct roster_cause cause = {failure_key_of(failure, at), roster->seen_count};
-    int known = find_completed(roster, failure, group_rank);
-    /* Details of a cause that a former server received are new here. If there are more causes than there is
-     * room for, the cause may be counted already and not kept. */
-    roster->seen_total += known < 0 && (!failure->completes || roster->seen_count < ROSTER_CAUSES_KEPT);
-    if (known >= 0) {
-        cause.record = take_out(roster, known);
-    } else if (roster->seen_count == ROSTER_CAUSES_KEPT) {
-        if (failure_key_compare(&cause.key, &roster->seen[roster->seen_count - 1].key) >= 0)
-            return;
-        cause.record = take_out(roster, roster->seen_count - 1);
-    }
-    int place = roster->seen_count;
-    while (place > 0 && failure_key_compare(&cause.key, &roster->seen[place - 1].key) < 0)
-        place--;
-    memmove(&roster->seen[place + 1], &roster->seen[place],
-            (size_t)(roster->seen_count - place) * sizeof *roster->seen);
-    roster->seen[place] = cause;
-    roster->seen_count++;
-    roster->failed = true;
-    assert(roster->seen_count <= ROSTER_CAUSES_KEPT && cause.record < ROSTER_CAUSES_KEPT);
-    roster->records[cause.record] = *failure;
-    roster->records[cause.record].group_rank = group_rank;
-}
-
-void roster_record_lost(struct roster_work *w, const struct roster_member *member, const char *why)
-{
-    struct worker_failure failure = {
-        .rank = member->rank_base,
-        .local_rank = -1,
-        .exit_code = EXIT_CODE_NODE,
-        .lost_node = true,
-    };
-    (void)snprintf(failure.host, sizeof failure.host, "%s", member->name);
-    (void)snprintf(failure.message, sizeof failure.message, "%s", why ? why : "");
-    roster_record(w, &failure, member->group_rank, member->last_received);
 }
 
 bool roster_lose(struct roster_work *w, struct roster_member *member, const char *why)

@@ -14,46 +14,30 @@
 
 #include <errno.h>
 #include <malloc.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous/net/nap.h"
-#include "rendezvous/net/send_batch.h"
-#include "rendezvous/tcpstore/tcpstore.h"
+#include "rendezvous/tcpstore/tcpstore_loop_internal.h"
 
 enum {
-    READ_SIZE = 64 << 10, /* bytes in a recv: a default socket buffer */
-    VALUE_READS = 16,     /* reads of a peer in an iteration, while they fill a value */
-    PARTS = 32,           /* buffers in a send: values of a MULTI_GET and the bytes between them */
-    EVENTS = 64,          /* events in an epoll_wait */
-    ACCEPTS = 64, /* accepts in an iteration, so that many connects do not starve the open connections */
-    CONNECTIONS = 65536, /* see tcpstore_server_options.connections */
-    SILENT_LIMIT = 1024, /* see tcpstore_server_options.silent */
-    SILENT_LEAST = 16,
-    PASSED_OVER = 32, /* silent peers with unread input that are skipped before one is closed in any case */
+    READ_SIZE = 64 << 10,     /* bytes in a recv: a default socket buffer */
+    VALUE_READS = 16,         /* reads of a peer in an iteration, while they fill a value */
+    EVENTS = 64,              /* events in an epoll_wait */
     MEMORY_KEPT = 8 << 20,    /* freed bytes that stay the process's */
     VALUE_PAGES = 256 << 10,  /* bytes of a value that has pages of its own */
     LOG_LINES = 10,           /* warnings within one period */
     LONGEST_SLEEP_MS = 60000, /* fits an int; waking early is harmless */
-    BACKLOG_LIMIT = 65536,    /* more than any backlog holds: bounds the loop that empties it */
 };
 /* Period of the log's rate limit; doubled while warnings exceed it, so that a day of them fills no disk. */
 #define LOG_PERIOD_NS      (10 * NS_PER_S)
 #define LOG_PERIOD_MOST_NS (3600 * NS_PER_S)
 #define GREETING_NS        (30 * NS_PER_S) /* torch's client sends VALIDATE at once; a port probe never does */
-#define ACCEPT_RETRY_NS    (100 * NS_PER_MS) /* out of descriptors: some may be closed by then */
-
-/* A client's host may disappear without closing its connections: TCP keep-alive. */
-enum { KEEPALIVE_IDLE_S = 30, KEEPALIVE_INTERVAL_S = 10, KEEPALIVE_PROBES = 3 };
 
 /* Naps while requests without replies stream in; received is in bytes. */
 static const struct nap_limits pace_limits = {.longest_ns = 200 * NS_PER_US,
@@ -62,60 +46,36 @@ static const struct nap_limits pace_limits = {.longest_ns = 200 * NS_PER_US,
                                               .alone_ns = 10 * NS_PER_MS,
                                               .plenty = 16 << 10};
 
-struct peer {
-    int fd; /* -1: closed, freed at the end of the iteration */
-    uint32_t events;
-    struct tcpstore_connection *connection;
-    struct instant greeted_by;
-    bool greeting;                /* has not sent VALIDATE or a request: is in the greeting list */
-    struct peer *next, *previous; /* in the greeting list, oldest first; next also in the closed list */
-};
+/* --- peers --- */
 
-struct tcpstore_loop {
-    int epoll, listener, wakeup;
-    uint16_t port;
-    bool (*on_wakeup)(void *context);
-    void *context;
-    const struct log_sink *log;
-    size_t connections_limit, silent_limit;
-    int64_t greeting_ns;
-    struct tcpstore *engine;
-    size_t connections, silent; /* silent: those in the greeting list */
-    uint64_t accepted, dropped;
-    bool accepting;
-    struct instant accept_again; /* while accepting is paused for lack of descriptors */
-    struct peer *greeting_first, *greeting_last;
-    struct peer *closed; /* to be freed at the end of the iteration */
-    struct instant log_period;
-    int64_t log_period_ns;
-    unsigned log_lines, log_lost;
-    char *scratch; /* READ_SIZE */
-    struct send_batch sends;
-    struct nap pace;
-    size_t received;  /* bytes of this iteration */
-    int reader;       /* the descriptor that was read last */
-    bool others;      /* in this iteration, a descriptor was read that was not the last read before it */
-    bool replied;     /* replies were sent in this iteration */
-    size_t most_held; /* by the engine since memory was given back */
-    struct iovec (*parts)[PARTS]; /* by the job's number in its batch */
-};
-
-/* --- logging --- */
-
-static const char *peer_name(const struct peer *p, char *text, size_t size)
+static void peer_close(struct tcpstore_loop *loop, struct peer *p)
 {
-    struct sockaddr_storage name;
-    socklen_t length = sizeof name;
-    char host[ADDRESS_TEXT];
-    if (getpeername(p->fd, (struct sockaddr *)&name, &length) ||
-        !*address_text((struct sockaddr *)&name, host))
-        return "a disconnected peer";
-    (void)snprintf(text, size, "%s port %u", host, (unsigned)address_port((struct sockaddr *)&name));
-    return text;
+    if (p->fd < 0)
+        return;
+    tcpstore_loop_leave_greeting(loop, p);
+    tcpstore_close(p->connection);
+    p->connection = NULL;
+    /* Closing alone does not remove it from the epoll set while a process that another thread is just
+     * starting has a copy of it. Neither call has a failure that could be handled. */
+    (void)epoll_ctl(loop->epoll, EPOLL_CTL_DEL, p->fd, NULL);
+    (void)close(p->fd);
+    p->fd = -1;
+    p->next = loop->closed;
+    loop->closed = p;
+    loop->connections--;
+    (void)tcpstore_loop_set_accepting(loop, true); /* a failure leaves it paused until the next close */
 }
 
-/* Whether another line may be logged now: a port scanner must not fill the log. */
-static bool may_log(struct tcpstore_loop *loop)
+static void free_closed(struct tcpstore_loop *loop)
+{
+    while (loop->closed) {
+        struct peer *p = loop->closed;
+        loop->closed = p->next;
+        mem_free(p);
+    }
+}
+
+bool tcpstore_loop_may_log(struct tcpstore_loop *loop)
 {
     struct instant now = clock_now(NULL);
     if (instant_diff_ns(now, loop->log_period) > loop->log_period_ns) {
@@ -135,63 +95,23 @@ static bool may_log(struct tcpstore_loop *loop)
     return false;
 }
 
-/* --- peers --- */
-
-static void leave_greeting(struct tcpstore_loop *loop, struct peer *p)
+static const char *peer_name(const struct peer *p, char *text, size_t size)
 {
-    if (!p->greeting)
-        return;
-    *(p->previous ? &p->previous->next : &loop->greeting_first) = p->next;
-    *(p->next ? &p->next->previous : &loop->greeting_last) = p->previous;
-    p->next = p->previous = NULL;
-    p->greeting = false;
-    loop->silent--;
+    struct sockaddr_storage name;
+    socklen_t length = sizeof name;
+    char host[ADDRESS_TEXT];
+    if (getpeername(p->fd, (struct sockaddr *)&name, &length) ||
+        !*address_text((struct sockaddr *)&name, host))
+        return "a disconnected peer";
+    (void)snprintf(text, size, "%s port %u", host, (unsigned)address_port((struct sockaddr *)&name));
+    return text;
 }
 
-static int set_accepting(struct tcpstore_loop *loop, bool on)
-{
-    struct epoll_event event = {.events = on ? EPOLLIN : 0, .data.ptr = &loop->listener};
-    if (loop->accepting == on)
-        return 0;
-    if (epoll_ctl(loop->epoll, EPOLL_CTL_MOD, loop->listener, &event))
-        return -1;
-    loop->accepting = on;
-    loop->accept_again = INSTANT_NEVER;
-    return 0;
-}
-
-static void peer_close(struct tcpstore_loop *loop, struct peer *p)
-{
-    if (p->fd < 0)
-        return;
-    leave_greeting(loop, p);
-    tcpstore_close(p->connection);
-    p->connection = NULL;
-    /* Closing alone does not remove it from the epoll set while a process that another thread is just
-     * starting has a copy of it. Neither call has a failure that could be handled. */
-    (void)epoll_ctl(loop->epoll, EPOLL_CTL_DEL, p->fd, NULL);
-    (void)close(p->fd);
-    p->fd = -1;
-    p->next = loop->closed;
-    loop->closed = p;
-    loop->connections--;
-    (void)set_accepting(loop, true); /* a failure leaves it paused until the next close */
-}
-
-static void free_closed(struct tcpstore_loop *loop)
-{
-    while (loop->closed) {
-        struct peer *p = loop->closed;
-        loop->closed = p->next;
-        mem_free(p);
-    }
-}
-
-static void peer_drop(struct tcpstore_loop *loop, struct peer *p, const char *why)
+void tcpstore_loop_drop(struct tcpstore_loop *loop, struct peer *p, const char *why)
 {
     char name[80];
     loop->dropped++;
-    if (may_log(loop))
+    if (tcpstore_loop_may_log(loop))
         log_warning(loop->log, "TCPStore on port %u: closed the connection of %s: %s", loop->port,
                     peer_name(p, name, sizeof name), why);
     peer_close(loop, p);
@@ -207,7 +127,7 @@ static void peer_watch(struct tcpstore_loop *loop, struct peer *p)
     struct epoll_event event = {.events = events, .data.ptr = p};
     p->events = events;
     if (epoll_ctl(loop->epoll, EPOLL_CTL_MOD, p->fd, &event))
-        peer_drop(loop, p, "epoll_ctl failed");
+        tcpstore_loop_drop(loop, p, "epoll_ctl failed");
 }
 
 /* After sending replies: closes a peer that is broken or disconnected, else updates its epoll events. A
@@ -216,7 +136,7 @@ static void peer_settle(struct tcpstore_loop *loop, struct peer *p, bool connect
 {
     const struct muster_error *reason = tcpstore_broken_reason(p->connection);
     if (reason && reason->code != MUSTER_E_CANCELLED)
-        peer_drop(loop, p, reason->text);
+        tcpstore_loop_drop(loop, p, reason->text);
     else if (reason || !connected)
         peer_close(loop, p);
     else
@@ -227,8 +147,10 @@ static void peer_settle(struct tcpstore_loop *loop, struct peer *p, bool connect
 static struct send_job reply_job(struct tcpstore_loop *loop, struct peer *p, size_t number)
 {
     struct iovec *parts = loop->parts[number];
-    return (struct send_job){
-        .fd = p->fd, .parts = parts, .count = tcpstore_output_runs(p->connection, parts, PARTS), .owner = p};
+    return (struct send_job){.fd = p->fd,
+                             .parts = parts,
+                             .count = tcpstore_output_runs(p->connection, parts, TCPSTORE_LOOP_PARTS),
+                             .owner = p};
 }
 
 /* Sends replies. The rest of a partial send waits for EPOLLOUT. */
@@ -279,7 +201,7 @@ static bool peer_read(struct tcpstore_loop *loop, struct peer *p)
     loop->reader = p->fd;
     tcpstore_feed(p->connection, loop->scratch, (size_t)got);
     if (tcpstore_state(p->connection) != TCPSTORE_STATE_GREETING)
-        leave_greeting(loop, p);
+        tcpstore_loop_leave_greeting(loop, p);
     return tcpstore_fills_value(p->connection);
 }
 
@@ -298,115 +220,6 @@ static void peer_event(struct tcpstore_loop *loop, struct peer *p, uint32_t even
         peer_close(loop, p);
 }
 
-/* --- new peers --- */
-
-static void tune_socket(int fd)
-{
-    int yes = 1, idle = KEEPALIVE_IDLE_S, interval = KEEPALIVE_INTERVAL_S, probes = KEEPALIVE_PROBES;
-    /* Improvements only: the connection works without them. */
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-}
-
-static int add_peer(struct tcpstore_loop *loop, int *fd, struct muster_error *err)
-{
-    scope_free struct peer *p = mem_calloc(1, sizeof *p);
-    if (!p)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for a connection");
-    struct tcpstore_connection *connection = tcpstore_open(loop->engine, p, err);
-    if (!connection)
-        return -1;
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = p};
-    if (epoll_ctl(loop->epoll, EPOLL_CTL_ADD, *fd, &event)) {
-        tcpstore_close(connection);
-        return error_errno(err, "epoll_ctl of a new connection");
-    }
-    *p = (struct peer){.fd = take_fd(fd), .events = EPOLLIN, .connection = connection, .greeting = true};
-    p->greeted_by = instant_add(clock_now(NULL), loop->greeting_ns);
-    p->previous = loop->greeting_last;
-    *(loop->greeting_last ? &loop->greeting_last->next : &loop->greeting_first) = p;
-    loop->greeting_last = p;
-    loop->silent++;
-    (void)take_pointer(&p); /* owned by the loop now: found through its connection */
-    loop->connections++;
-    return 0;
-}
-
-static void pause_accepting(struct tcpstore_loop *loop, const char *why)
-{
-    if (may_log(loop))
-        log_warning(loop->log, "TCPStore on port %u: paused accepting at %zu connections: %s", loop->port,
-                    loop->connections, why);
-    (void)set_accepting(loop, false); /* after a failure this function is called again */
-}
-
-/* Errors of accept that concern one peer only (see accept(2), "Error handling"). */
-static bool is_error_of_peer(int error)
-{
-    return error == EINTR || error == ECONNABORTED || error == EPROTO || error == ENETDOWN ||
-           error == ENETUNREACH || error == EHOSTDOWN || error == EHOSTUNREACH || error == ENONET ||
-           error == ENOPROTOOPT || error == EOPNOTSUPP || error == EPERM || error == ETIMEDOUT;
-}
-
-static bool has_unread_input(const struct peer *p)
-{
-    char byte;
-    return recv(p->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-}
-
-/* Connections that never send VALIDATE must not take the descriptors that workers, logs and other nodes need.
- */
-static void limit_silent_peers(struct tcpstore_loop *loop)
-{
-    if (loop->silent <= loop->silent_limit)
-        return;
-    struct peer *oldest = loop->greeting_first;
-    for (int i = 0; i < PASSED_OVER && oldest->next && has_unread_input(oldest); i++)
-        oldest = oldest->next;
-    peer_drop(loop, oldest, "it had sent no request, and too many such connections are open");
-}
-
-static void accept_peers(struct tcpstore_loop *loop)
-{
-    for (int i = 0; i < ACCEPTS; i++) {
-        if (loop->connections >= loop->connections_limit) {
-            pause_accepting(loop, "the limit is reached (three quarters of ulimit -n, at most 65,536)");
-            return;
-        }
-        scope_close int fd = accept4(loop->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && is_error_of_peer(errno))
-            continue;
-        if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return;
-        if (fd <
-            0) { /* no descriptor or memory: retried after ACCEPT_RETRY_NS, or when a connection is closed */
-            char reason[100];
-            pause_accepting(loop, strerror_r(errno, reason, sizeof reason));
-            loop->accept_again = instant_add(clock_now(NULL), ACCEPT_RETRY_NS);
-            return;
-        }
-        struct muster_error err = {0};
-        loop->accepted++;
-        tune_socket(fd);
-        if (add_peer(loop, &fd, &err)) {
-            loop->dropped++;
-            if (may_log(loop))
-                log_warning(loop->log, "TCPStore on port %u: closed a new connection: %s", loop->port,
-                            err.text);
-        }
-        limit_silent_peers(loop);
-    }
-}
-
-static void drop_silent_peers(struct tcpstore_loop *loop, struct instant now)
-{
-    while (loop->greeting_first && instant_reached(now, loop->greeting_first->greeted_by))
-        peer_drop(loop, loop->greeting_first, "it did not send VALIDATE in time");
-}
-
 /* --- the loop --- */
 
 /* Freed memory stays the process's until it is needed again: after a crowd it goes back. */
@@ -421,22 +234,6 @@ static void give_memory_back(struct tcpstore_loop *loop)
     (void)malloc_trim(0); /* a hint */
 #endif
     loop->most_held = held;
-}
-
-/* Leaves descriptors for the pipes of workers, for logs and for other nodes. */
-static void set_limits(struct tcpstore_loop *loop, const struct tcpstore_server_options *options)
-{
-    struct rlimit descriptors;
-    rlim_t most = getrlimit(RLIMIT_NOFILE, &descriptors) ? CONNECTIONS : descriptors.rlim_cur;
-    rlim_t share = most / 4 * 3, silent = most / 8;
-    if (silent < SILENT_LEAST)
-        silent = SILENT_LEAST;
-    loop->connections_limit = options->connections  ? options->connections
-                              : share < CONNECTIONS ? (size_t)share
-                                                    : CONNECTIONS;
-    loop->silent_limit = options->silent         ? options->silent
-                         : silent < SILENT_LIMIT ? (size_t)silent
-                                                 : SILENT_LIMIT;
 }
 
 /* Large values have pages of their own, which go back to the system at once and grow without a copy. By
@@ -465,7 +262,7 @@ struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options 
     struct tcpstore_loop *loop = mem_calloc(1, sizeof *loop);
     /* Not cleared: unused pages take no memory. */
     char *scratch = mem_realloc(NULL, READ_SIZE, 1);
-    struct iovec(*parts)[PARTS] = mem_realloc(NULL, SEND_BATCH_MAX, sizeof *parts);
+    struct iovec(*parts)[TCPSTORE_LOOP_PARTS] = mem_realloc(NULL, SEND_BATCH_MAX, sizeof *parts);
     if (!loop || !scratch || !parts) {
         error_set(err, MUSTER_E_NOMEM, "no memory for the TCPStore's loop");
         mem_free(loop);
@@ -489,7 +286,7 @@ struct tcpstore_loop *tcpstore_loop_create(const struct tcpstore_server_options 
         .scratch = scratch,
         .parts = parts,
     };
-    set_limits(loop, options);
+    tcpstore_loop_set_limits(loop, options);
     tune_memory();
     struct epoll_event new_peer = {.events = EPOLLIN, .data.ptr = &loop->listener};
     struct epoll_event command = {.events = EPOLLIN, .data.ptr = &loop->wakeup};
@@ -542,14 +339,7 @@ int tcpstore_loop_listener(const struct tcpstore_loop *loop)
 void tcpstore_loop_new_round(struct tcpstore_loop *loop)
 {
     close_all(loop);
-    /* Connections in the backlog were made before this call: they belong to the old round. */
-    for (int i = 0; i < BACKLOG_LIMIT; i++) {
-        int fd = accept4(loop->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0)
-            (void)close(fd);
-        else if (!is_error_of_peer(errno))
-            return;
-    }
+    tcpstore_loop_empty_backlog(loop);
 }
 
 void tcpstore_loop_stats(const struct tcpstore_loop *loop, struct tcpstore_server_stats *stats)
@@ -591,9 +381,9 @@ static void run_deadlines(struct tcpstore_loop *loop)
     if (next_due(loop).ns == INSTANT_NEVER.ns)
         return;
     struct instant now = clock_now(NULL);
-    drop_silent_peers(loop, now);
+    tcpstore_loop_drop_silent(loop, now);
     if (instant_reached(now, loop->accept_again))
-        (void)set_accepting(loop, true); /* a failure is retried in the next iteration */
+        (void)tcpstore_loop_set_accepting(loop, true); /* a failure is retried in the next iteration */
 }
 
 /* Sleeps while requests stream in and no client waits for a reply or a key: see nap.h. */
@@ -628,7 +418,7 @@ int tcpstore_loop_run(struct tcpstore_loop *loop, struct muster_error *err)
             if (is_peer(loop, &events[i]))
                 peer_event(loop, events[i].data.ptr, events[i].events);
             else if (events[i].data.ptr == &loop->listener)
-                accept_peers(loop);
+                tcpstore_loop_accept(loop);
             else
                 running = loop->on_wakeup(loop->context);
         }

@@ -108,7 +108,7 @@ place(rendezvous/roster/roster.c [=[return 0;
     give_up_forming(w);]=])
 
 bug(CLOSED "an agent that leaves while the world forms closes it for all (#67742)")
-place(rendezvous/roster/roster.c [=[roster_elastic_depart_forming(w);]=]
+place(rendezvous/roster/roster_leave.c [=[roster_elastic_depart_forming(w);]=]
   [=[roster_elastic_depart_forming(w);
     if (PLANTED(CLOSED))
         roster_give_verdict(w, leave_code(w), false, "closed");]=])
@@ -186,18 +186,18 @@ place(rendezvous/roster/roster_return.c [=[bool left = join->server_left;]=]
   [=[bool left = join->server_left && !PLANTED(HANDOVER_COSTS);]=])
 
 bug(NO_NOTICE "a static job that is asked to end gives no time to save")
-place(rendezvous/roster/roster.c [=[roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_END, 0, w->event->grace_ns,]=]
+place(rendezvous/roster/roster_leave.c [=[roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_END, 0, w->event->grace_ns,]=]
   [=[roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_END, 0,
                                   PLANTED(NO_NOTICE) ? 0 : w->event->grace_ns,]=])
 
 bug(TERM_FORGOTTEN "a node that is asked to end while the world stops is waited for")
-place(rendezvous/roster/roster.c [=[if (!roster->leave_code)
+place(rendezvous/roster/roster_leave.c [=[if (!roster->leave_code)
             roster->leave_code]=]
   [=[if (!roster->leave_code && !PLANTED(TERM_FORGOTTEN))
             roster->leave_code]=])
 
 bug(DRAIN_UNANSWERED "a static node that asks for time to save is not heard")
-place(rendezvous/roster/roster.c [=[if (!(runs && roster_has_workers(member)) && roster->state != JOB_STOPPING)]=]
+place(rendezvous/roster/roster_leave.c [=[if (!(runs && roster_has_workers(member)) && roster->state != JOB_STOPPING)]=]
   [=[if ((!(runs && roster_has_workers(member)) && roster->state != JOB_STOPPING) ||
         PLANTED(DRAIN_UNANSWERED))]=])
 
@@ -213,7 +213,7 @@ place(rendezvous/roster/roster_join.c [=[bool same_job =
                     (strcmp(join->job_id, roster->job_id) == 0 || PLANTED(OTHER_JOB));]=])
 
 bug(COMPLETED_TWICE "what completes the report of a failure counts as another failure")
-place(rendezvous/roster/roster_job.c [=[i < roster->seen_count && failure->completes;]=]
+place(rendezvous/roster/roster_causes.c [=[i < roster->seen_count && failure->completes;]=]
   [=[i < roster->seen_count && failure->completes && !PLANTED(COMPLETED_TWICE);]=])
 
 bug(STALE_JOIN "a JOIN of a connection that was closed is believed")
@@ -241,8 +241,8 @@ place(rendezvous/roster/roster_return.c [=[    if (left)
         return;]=])
 
 bug(REFUSED_ENDS "a refused agent becomes a member by a JOIN that crosses the refusal, and ends the job when it leaves")
-place(rendezvous/roster/roster.c [=[} else if (leaves_no_world(sender(w))) {]=]
-  [=[} else if (leaves_no_world(sender(w)) && !PLANTED(REFUSED_ENDS)) {]=])
+place(rendezvous/roster/roster_leave.c [=[} else if (leaves_no_world(roster_sender(w))) {]=]
+  [=[} else if (leaves_no_world(roster_sender(w)) && !PLANTED(REFUSED_ENDS)) {]=])
 place(rendezvous/roster/roster_join.c [=[if (slot < 0 || !was_refused(roster, join->incarnation))]=]
   [=[if (slot < 0 || !was_refused(roster, join->incarnation) || PLANTED(REFUSED_ENDS))]=])
 
