@@ -4,6 +4,7 @@
 
 #include "tests/support/cmocka_all.h"
 
+#include "tests/gpu/cudart/fake_cudart.h"
 #include "tests/gpu/nccl/nccl_test_ranks.h"
 
 enum { COUNT = 100000, ROUNDS = 20 }; /* several pieces of the fake */
@@ -216,6 +217,50 @@ static int in_no_group(struct nccl_rank *r, struct nccl_job *job)
     return 0;
 }
 
+static void without_a_limit(const struct nccl_rank *r)
+{
+    struct muster_error err = {0};
+    const struct comm_options options = {
+        .size = 1, .key = "alone", .device = r->device, .device_ops = r->ops};
+    assert_null(comm_nccl()->create(&options, &err));
+    assert_non_null(strstr(err.text, "a time-out of 0 ns: must be above 0"));
+}
+
+static int64_t made_and_not_given_back(void)
+{
+    static const char *const pairs[][2] = {{"cudaMalloc", "cudaFree"},
+                                           {"cudaHostAlloc", "cudaFreeHost"},
+                                           {"cudaStreamCreateWithFlags", "cudaStreamDestroy"},
+                                           {"cudaEventCreateWithFlags", "cudaEventDestroy"}};
+    int64_t left = 0;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        left += (int64_t)fake_calls(pairs[i][0]) - (int64_t)fake_calls(pairs[i][1]);
+    return left;
+}
+
+/* Also where another library has chosen another device for the thread since. */
+static int part_and_back(struct nccl_rank *r, struct nccl_job *job)
+{
+    static const struct comm_op op = {.kind = COMM_ALL_REDUCE, .dtype = DTYPE_F32, .count = 8};
+    struct muster_error err = {0};
+    float *values = r->arena.base;
+    (void)job;
+    without_a_limit(r);
+    const int64_t before = made_and_not_given_back();
+    struct comm *part = comm_nccl()->split(r->comm, 0, 0, "part", &err);
+    if (!part || cudaSetDevice(3) != cudaSuccess || comm_nccl()->run(part, &op, values, values, &err))
+        return nccl_complain(r, "part", err.text);
+    comm_nccl()->destroy(part);
+    return made_and_not_given_back() == before ? 0 : nccl_complain(r, "part", "something is left");
+}
+
+static void a_part_gives_back_what_it_has_made(void **state)
+{
+    (void)state;
+    struct nccl_job job = {.body = part_and_back, .timeout_ns = 20 * NS_PER_S};
+    assert_int_equal(nccl_job_run(&job, 1), 0);
+}
+
 static void others_are_refused(void **state)
 {
     (void)state;
@@ -307,6 +352,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(nothing_runs_at_once_while_work_is_under_way, no_communicator_is_left),
         cmocka_unit_test_teardown(what_cannot_be_added_is_refused, no_communicator_is_left),
         cmocka_unit_test_teardown(each_operation_has_its_own_time, no_communicator_is_left),
+        cmocka_unit_test_teardown(a_part_gives_back_what_it_has_made, no_communicator_is_left),
         cmocka_unit_test_teardown(others_are_refused, no_communicator_is_left),
     };
     setenv("FAKE_CUDA_DEVICES", "4", 0); /* one for each rank */
