@@ -50,8 +50,9 @@ void api_libraries_text(const struct muster_trainer *t, int32_t format, struct b
     (void)buffer_text(out, "\n");
 }
 
-int api_libraries_room(const struct muster_trainer *t, struct muster_error *err)
+int api_libraries_room(void *trainer, struct muster_error *err)
 {
+    const struct muster_trainer *t = trainer;
     if (!t->found.device.ops->host_memory)
         return 0;
     const struct kernels_library_bytes bytes = bytes_of(t);

@@ -200,7 +200,8 @@ static int prepare(struct muster_trainer *t, struct muster_world *world, struct 
     if (api_device_find(t, options->local_rank, &t->found, err))
         return -1;
     options->rates = advice_rates;
-    options->rates_context = t;
+    options->room = api_libraries_room;
+    options->context = t;
     options->products = t->products = api_choose_products(t);
     options->values = t->plan.value_dtype;
     api_ready_begin(t);
@@ -235,7 +236,7 @@ static int open_trainer(struct muster_trainer *t, struct muster_world *world, st
     if (world)
         world_busy(world); /* until muster_trainer_stay */
     t->trainer = trainer_create(&t->model, &options, e);
-    if (t->trainer && api_libraries_room(t, e) == 0 && api_copies_open(t, e) == 0)
+    if (t->trainer && api_copies_open(t, e) == 0)
         return 0;
     if (world)
         world_ready(world);

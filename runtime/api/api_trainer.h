@@ -205,8 +205,9 @@ enum kernels_products api_choose_products(struct muster_trainer *trainer);
 
 /* Adds it to the text of a plan for a CPU (enum muster_plan_format). After api_plan_sizes. */
 void api_libraries_text(const struct muster_trainer *trainer, int32_t format, struct buffer *out);
-/* kernels_cpu_library_room for a rank on a CPU. After trainer_create. */
-int api_libraries_room(const struct muster_trainer *trainer, struct muster_error *err);
+/* kernels_cpu_library_room for a rank on a CPU: trainer_options.room; context is the trainer. After
+ * api_choose_products. */
+int api_libraries_room(void *trainer, struct muster_error *err);
 
 /* ---- api_ready.c: products are made ready on a thread ---- */
 

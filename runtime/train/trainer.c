@@ -101,7 +101,7 @@ static int check_memory(const struct trainer *trainer, const struct trainer_opti
                           (beside > 0 && plan_bytes_of(&trainer->plan, PLAN_MEMORY_HOST) > beside);
     struct plan_rates rates;
     if (is_short && options->rates) {
-        options->rates(options->rates_context, &rates);
+        options->rates(options->context, &rates);
         room.rates = rest.rates = &rates;
     }
     if (available > 0 && plan_fits(trainer->model, &trainer->plan, &room, err)) {
@@ -268,7 +268,8 @@ static int trainer_prepare(struct trainer *trainer, const struct trainer_options
                                           .timeout_ns = options->timeout_ns};
     int failed =
         open_device(trainer, options, e) || program_kernels_check(trainer->model, trainer->kernels, e) ||
-        make_plan(trainer, options, e) || check_memory(trainer, options, e) || make_arenas(trainer, e);
+        make_plan(trainer, options, e) || check_memory(trainer, options, e) || make_arenas(trainer, e) ||
+        (options->room && options->room(options->context, e));
     return agree(&meeting, failed, e);
 }
 

@@ -49,7 +49,10 @@ struct trainer_options {
     struct loss_scale_options loss_scale;
     /* Fills the rates for the times in the advice for a plan that does not fit; NULL: ordinary cores. */
     void (*rates)(void *context, struct plan_rates *rates);
-    void *rates_context;
+    /* Whether this rank has room for more than its plan's memory, which is taken before; NULL: it has. The
+     * refusal of one rank is that of all. */
+    int (*room)(void *context, struct muster_error *err);
+    void *context; /* of both */
     bool stop_on_nonfinite; /* a gradient that is not finite ends the run (not under a dynamic loss scale) */
 };
 

@@ -380,8 +380,15 @@ struct pair {
     struct muster_error err[2];
     int leaves_after[2]; /* steps; -1: stays */
     int64_t memory_limit[2];
+    bool lacks_room[2];
     const char *saves_to; /* NULL: saves nothing */
 };
+
+static int find_no_room(void *context, struct muster_error *err)
+{
+    (void)context;
+    return error_set(err, MUSTER_E_NOMEM, "no room for a library");
+}
 
 static int pair_body(int rank, int world_size, void *context)
 {
@@ -393,6 +400,7 @@ static int pair_body(int rank, int world_size, void *context)
     options.store = &pair->store;
     options.timeout_ns = 10 * NS_PER_S;
     options.memory_limit = pair->memory_limit[rank];
+    options.room = pair->lacks_room[rank] ? find_no_room : NULL;
     GUARD(guard_trainer)
     struct trainer *trainer = model ? trainer_create(model, &options, &pair->err[rank]) : NULL;
     double loss;
@@ -472,6 +480,18 @@ static void all_ranks_learn_a_rejection(void **state)
         assert_non_null(strstr(pair.err[rank].text, "on rank 1, but"));
     }
     assert_ptr_equal(strstr(pair.err[0].text, "rank 1 cannot go on: "), pair.err[0].text);
+}
+
+static void all_ranks_learn_of_missing_room(void **state)
+{
+    (void)state;
+    struct training run = training_small();
+    run.strategy = STRATEGY_FULL_SHARD;
+    struct pair pair = {.leaves_after = {-1, -1}, .lacks_room = {false, true}};
+    run_pair(&pair, run);
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(pair.err[rank].code, MUSTER_E_NOMEM);
+    assert_string_equal(pair.err[0].text, "rank 1 cannot go on: no room for a library");
 }
 
 static void a_saved_file_says_what_made_it(void **state)
@@ -628,6 +648,7 @@ int main(void)
         cmocka_unit_test(ranks_with_other_plans_are_told),
         cmocka_unit_test(a_peer_that_leaves_is_an_error_that_names_it),
         cmocka_unit_test(all_ranks_learn_a_rejection),
+        cmocka_unit_test(all_ranks_learn_of_missing_room),
         cmocka_unit_test(a_saved_file_says_what_made_it),
         cmocka_unit_test(saving_gathers_each_group_once),
         cmocka_unit_test(creation_survives_every_failed_allocation),
