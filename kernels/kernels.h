@@ -292,7 +292,7 @@ const struct kernels *kernels_cpu_by(enum kernels_products by, struct muster_err
 const struct kernels *kernels_cpu_values(enum dtype value);
 enum { KERNELS_ISA_BASE = 1, KERNELS_ISA_AVX2 = 2, KERNELS_ISA_AVX512 = 4 };
 /* Threads of the kernels that the calling thread runs, itself included; set once, by the compute-stream
- * thread, before the first kernel. Fails if OpenBLAS is not the OpenMP build. Also makes these threads treat
+ * thread, before the first kernel. Fails as kernels_cpu_open does. Also makes these threads treat
  * denormals as zero, which is part of the numerics. Without OpenMP (MUSTER_OPENMP=OFF) there is always one
  * thread. The same call gives the same bits for the same number of threads; only the linear_* functions give
  * other bits for another number. */
@@ -303,11 +303,15 @@ int64_t kernels_cpu_scratch_bytes(const struct kernels *kernels);
 /* Lends them to the threads of kernels_cpu_threads, one after the other, for as long as these live. Without
  * that a thread takes its own where it multiplies first. From the thread that called kernels_cpu_threads. */
 void kernels_cpu_scratch(void *memory);
-/* Chooses OpenBLAS's kernels, once a process, before the first product. Where OpenBLAS took kernels that are
- * older than the instruction set of kernels_cpu(-1), kernels of that instruction set are forced, unless
- * OPENBLAS_CORETYPE is set or another object of this process uses the same OpenBLAS. Every CPU device and
- * kernels_cpu_threads call it. Returns the text of the numerics fingerprint: "OpenBLAS 0.3.21 ... SkylakeX
- * MAX_THREADS=64"; static. */
+/* Loads OpenBLAS and chooses its kernels, once a process, before the first product. Where OpenBLAS took
+ * kernels that are older than the instruction set of kernels_cpu(-1), kernels of that instruction set are
+ * forced, unless OPENBLAS_CORETYPE is set or another object of this process uses the same OpenBLAS. Every CPU
+ * device and kernels_cpu_threads call it. -1: MUSTER_E_NOT_FOUND where it is absent or another library has
+ * its name, MUSTER_E_NOMEM under a limit of address space (ulimit -v) that leaves too little for it,
+ * MUSTER_E_UNSUPPORTED where it is not the OpenMP build. */
+int kernels_cpu_open(struct muster_error *err);
+/* The same; returns the text of the numerics fingerprint: "OpenBLAS 0.3.21 ... SkylakeX MAX_THREADS=64", or
+ * "no OpenBLAS" after an error; static. */
 const char *kernels_cpu_blas(void);
 /* The same of the library that multiplies for a table of kernels_cpu or kernels_cpu_by. */
 const char *kernels_cpu_library(const struct kernels *kernels);

@@ -9,9 +9,9 @@ from glibc import LIMITS
 from shipped import GLIBC, Machine, own_files
 
 PACKAGES = {"libc.so.6": "libc6 (>= {}.{})".format(*LIMITS["GLIBC"]), "libgcc_s.so.1": "libgcc-s1 | libgcc1", "libgomp.so.1": "libgomp1 (>= 8)",
-            "libjansson.so.4": "libjansson4 (>= 2.11)", "libopenblas.so.0": "libopenblas0-openmp",  # the build that has no threads of its own
+            "libjansson.so.4": "libjansson4 (>= 2.11)",
             "libstdc++.so.6": "libstdc++6 (>= 8)", "libsentencepiece.so.0": "libsentencepiece0", "libsentencepiece_train.so.0": "libsentencepiece0"}
-OPENED = ["libzmq5", "libsodium23"]  # by name, where they are needed
+OPENED = ["libzmq5", "libsodium23", "libopenblas0-openmp"]  # by name, where they are needed; the OpenBLAS that has no threads of its own
 OPENED_BY_FEW = ["libmicrohttpd12", "libgnutls30", "libncursesw6", "libunistring2", "libpcre2-8-0", "libsnappy1v5", "libturbojpeg0"]
 
 

@@ -13,7 +13,8 @@ from glibc import System, exports, make_old
 SOURCE = pathlib.Path(__file__).resolve().parents[1]
 GLIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 OF_THE_SYSTEM = GLIBC | {"libstdc++.so.6", "libgcc_s.so.1", "linux-vdso.so.1"}  # what every wheel of this kind may ask for
-OPENED_BY_NAME = ("libunistring.so.2", "libpcre2-8.so.0")  # where they are needed: prepare's NFC, expressions of a tokenizer.json
+# where they are needed: products on a CPU, prepare's NFC, expressions of a tokenizer.json
+OPENED_BY_NAME = ("libopenblas.so.0", "libunistring.so.2", "libpcre2-8.so.0")
 
 
 def output(*command):
@@ -47,6 +48,10 @@ class Machine:
         paths = [folder for line in re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", entries) for folder in line.split(":")]
         own = [pathlib.Path(folder.replace("$ORIGIN", str(path.parent))) for folder in paths]
         return re.findall(r"\(NEEDED\).*\[(.*)\]", entries), own
+
+    def searched(self, path):
+        """The folders in which a file looks for libraries first, on this machine; of another machine in its sysroot."""
+        return [self.sysroot / folder.relative_to("/") for folder in self.needed(path)[1] if folder.is_absolute()]
 
     def libraries_of(self, path):
         """{name: file} of every library that path links, at any depth; the system's own are left out."""
@@ -93,11 +98,12 @@ def linked_files(machine, own):
     linked = {}
     for path in own.values():
         linked |= machine.libraries_of(path)
+    searched = [*machine.searched(own["muster-train"]), *machine.folders()]
     for name in OPENED_BY_NAME:
-        places = [folder / name for folder in machine.folders() if (folder / name).exists()]
+        places = [folder / name for folder in searched if (folder / name).exists()]
         if not places:
-            sys.exit(f"packages: {name} is in none of {', '.join(map(str, machine.folders()))}")
-        linked[name] = places[0]
+            sys.exit(f"packages: {name} is in none of {', '.join(map(str, searched))}")
+        linked |= {name: places[0], **machine.libraries_of(places[0])}
     return linked
 
 

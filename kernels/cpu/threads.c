@@ -1,10 +1,10 @@
-/* threads.c - the threads that kernels may use: how many, that OpenBLAS is the build without threads of its
- * own, and how their floating-point unit treats denormals. */
+/* threads.c - the threads that kernels may use: how many, that OpenBLAS has one for each, and how their
+ * floating-point unit treats denormals. */
+#include "kernels/cpu/openblas/openblas.h"
 #include "kernels/cpu/team.h"
 #include "kernels/kernels.h"
 #include "proto/base/error.h"
 
-#include <cblas.h>
 #include <pthread.h>
 #include <stdio.h>
 
@@ -44,22 +44,16 @@ static pthread_mutex_t blas_lock = PTHREAD_MUTEX_INITIALIZER;
 
 int kernels_cpu_threads(int threads, struct muster_error *err)
 {
-    enum { OPENBLAS_BUILT_WITH_OPENMP = 2 }; /* openblas_get_parallel: 0 sequential, 1 pthreads, 2 OpenMP */
     if (threads < 1 || threads > THREADS_MAX)
         return error_set(err, MUSTER_E_INVALID, "%d threads for the CPU kernels: must be 1 to %d", threads,
                          THREADS_MAX);
-    (void)kernels_cpu_blas(); /* before the first product */
-    if (openblas_get_parallel() != OPENBLAS_BUILT_WITH_OPENMP)
-        return error_set(
-            err, MUSTER_E_UNSUPPORTED,
-            "the OpenBLAS that was loaded (%s) is not the OpenMP build, which starts no threads of its own: "
-            "install libopenblas0-openmp and take other builds out of LD_LIBRARY_PATH",
-            openblas_get_config());
+    if (kernels_cpu_open(err)) /* before the first product */
+        return -1;
 #ifndef _OPENMP
     threads = 1; /* built without OpenMP: one thread everywhere */
 #endif
     (void)pthread_mutex_lock(&blas_lock); /* cannot fail: a static mutex, never locked twice */
-    openblas_set_num_threads(1);          /* product.h cuts a product into parts for the team */
+    openblas_open(NULL)->set_threads(1);  /* product.h cuts a product into parts for the team */
     (void)pthread_mutex_unlock(&blas_lock);
     return team_start(threads, begin_thread, err);
 }

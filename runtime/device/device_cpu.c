@@ -17,12 +17,13 @@ static struct device *cpu_open(int local_rank, int threads, struct muster_error 
                         local_rank, threads);
         return NULL;
     }
+    if (kernels_cpu_open(err)) /* here, while no thread of ours computes */
+        return NULL;
     struct device *device = mem_calloc(1, sizeof *device);
     if (!device) {
         (void)error_set(err, MUSTER_E_NOMEM, "no memory for a device");
         return NULL;
     }
-    (void)kernels_cpu_blas(); /* chosen here, while no thread of ours computes */
     device->threads = threads;
     device->kernels = kernels_cpu(~0u);
     device->poison = -1;

@@ -17,9 +17,9 @@ extern "C" {
 MUSTER_API const char *muster_version(void);
 /* The library that multiplies matrices on CPUs, its version and its kernels: "OpenBLAS 0.3.21 ... SkylakeX
  * MAX_THREADS=64", as the numerics fingerprint has it; static. The first CPU device of a process, or the
- * first call of this, has OpenBLAS take the kernels of the processor's instruction set, where it took older
- * ones by itself. OPENBLAS_CORETYPE comes first, and a process whose other libraries use OpenBLAS is left
- * alone. */
+ * first call of this, loads OpenBLAS and has it take the kernels of the processor's instruction set, where it
+ * took older ones by itself. OPENBLAS_CORETYPE comes first, and a process whose other libraries use OpenBLAS
+ * is left alone. "no OpenBLAS": it could not be loaded, and opening a CPU device tells why. */
 MUSTER_API const char *muster_fit_processor(void);
 /* One sentence where OpenBLAS, or oneDNN once loaded, computes below the processor: why, and the way out;
  * else "". Static. */

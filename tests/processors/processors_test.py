@@ -22,6 +22,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 
 BUILD, SOURCE = (pathlib.Path(os.environ[name]) for name in ("MUSTER_BUILD", "MUSTER_SOURCE"))
 HERE = SOURCE / "tests/processors"
@@ -246,7 +247,9 @@ def check_aarch64(full):
     tests = sorted(path.name for path in (build / "tests").glob("*_test") if path.name not in CROSS_CANNOT) if full else CROSS_TESTS
     failed = []
     for test in tests:
+        started = time.monotonic()
         done = run([*emulate, build / "tests" / test], None)
+        print(f"{test}: {time.monotonic() - started:.1f} s", flush=True)
         if done.returncode not in (0, 77):
             failed.append(test)
             print(f"{test}: exit status {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")

@@ -2,7 +2,6 @@
  *
  * OpenBLAS takes kernels by the processor's model. For some models that are newer than itself it takes its
  * oldest (0.3.21 on a Xeon of the fifth generation: an eighth of the speed). */
-#include <cblas.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -11,16 +10,13 @@
 #include <string.h>
 
 #include "kernels/cpu/openblas/environment.h"
+#include "kernels/cpu/openblas/openblas.h"
 #include "kernels/kernels.h"
-
-/* OpenBLAS's own, exported where it is built for many processors (DYNAMIC_ARCH): it forgets its choice, and
- * chooses, which it does by OPENBLAS_CORETYPE first. */
-void gotoblas_dynamic_quit(void) __attribute__((weak));
-void gotoblas_dynamic_init(void) __attribute__((weak));
 
 static const char variable[] = "OPENBLAS_CORETYPE";
 static char blas_text[256], blas_note[512];
 static pthread_once_t blas_once = PTHREAD_ONCE_INIT;
+static const struct openblas *blas; /* NULL: it could not be loaded */
 
 /* Kernels without AVX2, by the names that OpenBLAS gives them. */
 static bool blas_core_is_old(const char *core)
@@ -41,17 +37,6 @@ static const char *file_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
-}
-
-static bool is_own_object(const struct dl_phdr_info *info)
-{
-    const uintptr_t here = (uintptr_t)blas_text;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = info->dlpi_phdr + i;
-        if (part->p_type == PT_LOAD && here - (info->dlpi_addr + part->p_vaddr) < part->p_memsz)
-            return true;
-    }
-    return false;
 }
 
 static bool needs_blas(const struct dl_phdr_info *info)
@@ -81,7 +66,7 @@ static int blas_find_user(struct dl_phdr_info *info, size_t size, void *context)
 {
     const char **user = context;
     (void)size; /* the members that are read are as old as the function */
-    if (is_own_object(info) || !needs_blas(info))
+    if (!needs_blas(info))
         return 0;
     *user = *info->dlpi_name ? file_name(info->dlpi_name) : "the program";
     return 1;
@@ -98,8 +83,8 @@ static const char *blas_core_wanted(void)
 
 static void blas_choose_again(void)
 {
-    gotoblas_dynamic_quit();
-    gotoblas_dynamic_init();
+    blas->forget();
+    blas->choose();
 }
 
 static bool blas_take(const char *core)
@@ -107,12 +92,17 @@ static bool blas_take(const char *core)
     char assigned[64];
     (void)snprintf(assigned, sizeof assigned, "%s=%s", variable, core); /* fits */
     /* the variable is gone afterwards: processes that this one starts choose for themselves */
-    return gotoblas_dynamic_quit && gotoblas_dynamic_init && environment_with(assigned, blas_choose_again);
+    return blas->forget && blas->choose && environment_with(assigned, blas_choose_again);
 }
 
 static void blas_choose(void)
 {
-    const char *wanted = blas_core_wanted(), *found = openblas_get_corename(), *given = getenv(variable);
+    blas = openblas_open(NULL);
+    if (!blas) {
+        (void)snprintf(blas_text, sizeof blas_text, "no OpenBLAS"); /* fits */
+        return;
+    }
+    const char *wanted = blas_core_wanted(), *found = blas->corename(), *given = getenv(variable);
     const char *user = NULL;
     if (wanted && blas_core_is_old(found)) {
         if (!given && !dl_iterate_phdr(blas_find_user, &user) && blas_take(wanted))
@@ -136,7 +126,13 @@ static void blas_choose(void)
                 found);
     }
     /* The configuration names the core type. */
-    (void)snprintf(blas_text, sizeof blas_text, "%s", openblas_get_config()); /* cut where too long */
+    (void)snprintf(blas_text, sizeof blas_text, "%s", blas->config()); /* cut where too long */
+}
+
+int kernels_cpu_open(struct muster_error *err)
+{
+    (void)kernels_cpu_blas(); /* chooses */
+    return openblas_open(err) ? 0 : -1;
 }
 
 const char *kernels_cpu_blas(void)

@@ -9,10 +9,10 @@
  * of the weights. It would pay from the second micro-batch on. */
 #include "kernels/cpu/product/part.h"
 
-#include <cblas.h>
 #include <string.h>
 
 #include "kernels/cpu/onednn/onednn.h"
+#include "kernels/cpu/openblas/openblas.h"
 
 static bool by_onednn(const struct product *p, const struct rectangle *r)
 {
@@ -55,10 +55,9 @@ static void add_depth(float *sums, const struct product *p, const struct rectang
                 p->a_transposed ? depth : r->rows, p->a_transposed ? r->rows : depth, p->a_stride);
     widen_block(b, product_at(p->b, p->b_transposed, p->b_stride, k, r->column),
                 p->b_transposed ? r->columns : depth, p->b_transposed ? depth : r->columns, p->b_stride);
-    cblas_sgemm(CblasRowMajor, p->a_transposed ? CblasTrans : CblasNoTrans,
-                p->b_transposed ? CblasTrans : CblasNoTrans, r->rows, r->columns, depth, 1.0f, a,
-                p->a_transposed ? r->rows : depth, b, p->b_transposed ? depth : r->columns, k ? 1.0f : 0.0f,
-                sums, r->columns);
+    openblas_f32(p->a_transposed, p->b_transposed, r->rows, r->columns, depth, a,
+                 p->a_transposed ? r->rows : depth, b, p->b_transposed ? depth : r->columns, k ? 1.0f : 0.0f,
+                 sums, r->columns);
 }
 
 static void block_by_float(const struct product *p, const struct rectangle *r)

@@ -18,10 +18,10 @@
  * once for all columns. */
 #include "kernels/cpu/product/part.h"
 
-#include <cblas.h>
 #include <stdint.h>
 
 #include "kernels/cpu/onednn/onednn.h"
+#include "kernels/cpu/openblas/openblas.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/transpose.h"
 #include "kernels/narrow.h"
@@ -61,10 +61,10 @@ static void by_openblas(const struct product *p, const struct rectangle *r, int 
     float turned[TURNED_ELEMENTS];
     if (turns)
         turn(turned, b, r->columns, depth, p->b_stride);
-    cblas_sgemm(CblasRowMajor, p->a_transposed ? CblasTrans : CblasNoTrans,
-                p->b_transposed && !turns ? CblasTrans : CblasNoTrans, r->rows, r->columns, depth, 1.0f,
-                product_at(p->a, p->a_transposed, p->a_stride, r->row, k), p->a_stride, turns ? turned : b,
-                turns ? r->columns : p->b_stride, beta, (float *)p->out + product_place(p, r), p->out_stride);
+    openblas_f32(p->a_transposed, p->b_transposed && !turns, r->rows, r->columns, depth,
+                 product_at(p->a, p->a_transposed, p->a_stride, r->row, k), p->a_stride, turns ? turned : b,
+                 turns ? r->columns : p->b_stride, beta, (float *)p->out + product_place(p, r),
+                 p->out_stride);
 }
 
 static bool by_onednn(const struct product *p, const struct rectangle *r)

@@ -172,7 +172,7 @@ class Aarch64(unittest.TestCase):
                       "run.yaml", cwd=root, env=environment)
             self.assertRegex(out, r"step 3/3  loss [0-9.]+")
             # OpenBLAS is the wheel's own
-            traced = run(*self.emulated, "-E", "LD_DEBUG=libs", train, "--version", env=environment)
+            traced = run(*self.emulated, "-E", "LD_DEBUG=libs", train, "run.yaml", cwd=root, env=environment)
             opened = re.findall(r"calling init: (.*/libopenblas.*)", traced)
             self.assertTrue(opened and all(path.startswith(str(root)) for path in opened), opened)
 

@@ -113,7 +113,7 @@ class Wheel(unittest.TestCase):
         (self.root / "run.yaml").write_text(CONFIG)
         out = self.here("muster", "run", "--standalone", "--nproc_per_node=2", "muster-train", "run.yaml")
         self.assertRegex(out, r"step 3/3  loss [0-9.]+")
-        traced = run(self.root / "env/bin/muster-train", "--version", env={**self.environment, "LD_DEBUG": "libs"})
+        traced = run(self.root / "env/bin/muster-train", "run.yaml", cwd=self.root, env={**self.environment, "LD_DEBUG": "libs"})
         opened = re.findall(r"calling init: (.*/libopenblas.*)", traced)
         self.assertTrue(opened and all("site-packages/muster/libs/" in path for path in opened), opened)
 

@@ -125,22 +125,39 @@ class Trainer(NoThread):
 class AddressSpace(NoThread):
     """Under ulimit -v: done, or an error that names the limit. OpenBLAS would try for ever, and oneDNN crash."""
 
+    def limited(self, kib, *command, before=(), only="true"):
+        """The command where the shell's condition `only` holds is limited."""
+        script = f'if {only}; then ulimit -v {kib}; fi; exec "$0" "$@"'
+        return subprocess.run([*before, "sh", "-c", script, *command], cwd=self.base / "limited", env=os.environ | {"OMP_NUM_THREADS": "1"},
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=LIMIT)
+
     def test_every_limit_is_named(self):
-        folder = self.base / "limited"
-        self.config(folder)
-        said = {}
+        self.config(self.base / "limited")
+        train, said = (TRAIN, "run.yaml", "--set", "training.threads=1"), {}
         for kib in (150_000, *range(200_000, 560_000, 60_000), 4_000_000):
             with self.subTest(kib=kib):
-                done = subprocess.run(["sh", "-c", f'ulimit -v {kib}; exec "$0" "$@"', TRAIN, "run.yaml", "--set", "training.threads=1"],
-                                      cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                      text=True, errors="replace", timeout=LIMIT)
+                done = self.limited(kib, *train)
                 said[kib] = done.stdout
                 if done.returncode:
                     self.assertEqual(done.returncode, 138, done.stdout)
                     self.assertRegex(done.stdout, r"muster-train: error: .*(ulimit -v|Cannot allocate memory|no memory)")
-        self.assertIn("OpenBLAS maps 128 MiB of address space for each of 1 threads when it is loaded, and the limit of 150000 KiB", said[150_000])
-        self.assertTrue(any("the libraries of products need" in text for text in said.values()), said)
+        self.assertIn("OpenBLAS needs 320.0 MB of address space to be loaded, and the limit of 146.5 MB (ulimit -v) leaves less", said[150_000])
         self.assertNotIn("error", said[4_000_000])
+        for_products = [kib for kib, text in said.items() if "the libraries of products need" in text]
+        self.assertTrue(for_products, said)
+        self.one_rank_of_two(for_products[-1], train)
+
+    def one_rank_of_two(self, kib, train):
+        """The other one is told, and does not find its peer gone."""
+        done = self.limited(kib, *train, before=(MUSTER, "run", "--standalone", "--nproc_per_node=2", "--"), only="[ $RANK = 1 ]")
+        self.assertEqual(done.returncode, 138, done.stdout)
+        self.assertRegex(done.stdout, r"rank 0: error: rank 1 cannot go on: the libraries of products need .* \(ulimit -v\) leaves less: raise the limit")
+
+    def test_a_program_of_the_library(self):
+        (self.base / "limited").mkdir()
+        done = self.limited(150_000, BUILD / "tests/own_model", "model", "1")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stdout, r"own_model: device cpu: OpenBLAS needs 320.0 MB of address space to be loaded, and the limit of 146.5 MB \(ulimit -v\)")
 
 
 class Launcher(NoThread):

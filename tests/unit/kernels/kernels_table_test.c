@@ -9,15 +9,6 @@
 #include "kernels/narrow.h"
 #include "tests/unit/kernels/kernels_support.h"
 
-/* Replaces OpenBLAS's own: the dynamic linker finds the program's first. The answer of the real function is
- * seen by every other kernel test. */
-static int blas_parallel = 2;
-int openblas_get_parallel(void);
-int openblas_get_parallel(void)
-{
-    return blas_parallel;
-}
-
 static void tables_are_complete(void **state)
 {
     const struct kernels *tables[] = {kernels_ref_f32(), kernels_ref_f64(), kernels_cpu(KERNELS_ISA_BASE),
@@ -239,11 +230,6 @@ static void threads_are_checked(void **state)
     assert_int_equal(err.code, MUSTER_E_INVALID);
     assert_non_null(strstr(err.text, "must be 1 to"));
     assert_int_equal(kernels_cpu_threads(-3, NULL), -1);
-    for (blas_parallel = 0; blas_parallel < 2; blas_parallel++) { /* sequential, pthreads */
-        assert_int_equal(kernels_cpu_threads(1, &err), -1);
-        assert_int_equal(err.code, MUSTER_E_UNSUPPORTED);
-        assert_non_null(strstr(err.text, "libopenblas0-openmp"));
-    }
     if (kernels_cpu_threads(1, &err) < 0)
         fail_msg("%s", err.text);
     assert_non_null(strstr(kernels_cpu_blas(), "OpenBLAS"));
