@@ -13,8 +13,8 @@ bool kernels_cpu_ready_pays(enum kernels_products by, double multiplications);
  * 30 ms of a processor, which the first product takes otherwise. Products that begin during this time wait
  * for it. For a thread of its own, after kernels_cpu_blas. */
 void kernels_cpu_ready(enum kernels_products by);
-/* One sentence where a variable keeps oneDNN below AVX-512 on a processor that has it, and the way out; else
- * "", or where oneDNN is not loaded yet. Static. */
+/* One sentence where a variable keeps oneDNN below AVX-512 on a processor that has it, or a broken file keeps
+ * it away, and the way out; else "", or where oneDNN was not asked for yet. Static. */
 const char *kernels_cpu_bound(void);
 
 #endif

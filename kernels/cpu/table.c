@@ -154,7 +154,7 @@ void kernels_cpu_ready(enum kernels_products by)
         onednn_ready();
 }
 
-static char bound[160];
+static char bound[MUSTER_ERROR_TEXT + 160];
 static pthread_once_t bound_once = PTHREAD_ONCE_INIT;
 
 static void fill_bound(void)
@@ -163,11 +163,16 @@ static void fill_bound(void)
         (void)snprintf(bound, sizeof bound,
                        "oneDNN is held below AVX-512 by %s, and is slow or unused: unset the variable",
                        onednn_held()); /* fits */
+    else if (has_avx512() && *onednn_broken())
+        (void)snprintf(bound, sizeof bound,
+                       "libdnnl is there and cannot be used, so OpenBLAS multiplies: %s: mend it, or take it "
+                       "out of LD_LIBRARY_PATH",
+                       onednn_broken()); /* fits */
 }
 
 const char *kernels_cpu_bound(void)
 {
-    if (*onednn_text())
+    if (*onednn_text() || *onednn_broken())
         (void)pthread_once(&bound_once, fill_bound); /* cannot fail: both arguments are valid */
     return bound;
 }

@@ -436,6 +436,17 @@ class Train(unittest.TestCase):
             self.assertEqual(run.returncode, 0, run.stderr)
             self.assertIn(says, run.stdout + run.stderr)
 
+    @unittest.skipUnless(has_products_of_bf16(), "a processor with products of bf16, and libdnnl")
+    def test_a_broken_libdnnl_and_too_many_threads_are_named(self):
+        folder, threads = self.path / "broken", len(os.sched_getaffinity(0)) + 1
+        folder.mkdir()
+        (folder / "libdnnl.so.3").touch()
+        (folder / "libdnnl.so.2").touch()
+        run = self.run_program(self.config(), "--set", "training.steps=1", "--set", f"training.threads={threads}", LD_LIBRARY_PATH=str(folder))
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertRegex(run.stderr, r"warning: libdnnl is there and cannot be used, so OpenBLAS multiplies: .*libdnnl.so.3: file too short")
+        self.assertRegex(run.stderr, rf"warning: {threads} threads of a rank share \d+ processors?, and wait for each other: take fewer")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

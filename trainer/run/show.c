@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/base/cgroup.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -105,6 +106,16 @@ static void begin_epoch(struct show *s)
     s->epoch_steps = s->epoch_rows = 0;
 }
 
+static void show_threads(int threads)
+{
+    const int processors = cgroup_cores();
+    if (threads > processors)
+        log_warning(console_warnings(),
+                    "%d threads of a rank share %d processor%s, and wait for each other: take fewer "
+                    "(training.threads or OMP_NUM_THREADS)",
+                    threads, processors, processors == 1 ? "" : "s");
+}
+
 static int open_show(struct run *run, struct muster_error *err)
 {
     const struct train_config *c = &run->config;
@@ -141,6 +152,8 @@ static int open_show(struct run *run, struct muster_error *err)
         printf("device: %s\n", device);
     else if (*muster_processor_note())
         log_warning(console_warnings(), "%s", muster_processor_note());
+    if (!strcmp(device, "cpu"))
+        show_threads(state.threads);
     const char *comm = muster_trainer_comm(run->trainer, &passed_over);
     if (passed_over)
         printf("comm: %s, as %s\n", comm, passed_over);

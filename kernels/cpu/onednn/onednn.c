@@ -24,7 +24,7 @@
 static pthread_once_t open_once = PTHREAD_ONCE_INIT;
 static struct muster_error open_error;
 static const struct onednn_abi *abi;
-static char text[64], held[64];
+static char text[64], held[64], broken[MUSTER_ERROR_TEXT];
 static bool avx512, bf16;
 
 /* The library reads both, the first one first. */
@@ -46,8 +46,12 @@ static void name_library(void)
     } names[] = {
 #define ONEDNN_ISA_ROW(isa, name) {isa, name},
         ONEDNN_ISAS(ONEDNN_ISA_ROW)};
-    const unsigned isa = abi->isa();
     const char *name = "other";
+#if defined(__x86_64__)
+    const unsigned isa = abi->isa();
+#else
+    const unsigned isa = 0; /* the same bits mean other instructions there: 0x1f on aarch64 is no AVX2 */
+#endif
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if ((isa & names[i].isa) == names[i].isa)
             name = names[i].name;
@@ -59,6 +63,14 @@ static void name_library(void)
     abi->version(&major, &minor, &patch);
     (void)snprintf(text, sizeof text, "oneDNN %d.%d.%d, %s", major, minor, patch, name); /* fits */
     find_bound();
+}
+
+/* dlopen's words for a file that is not there; those for a broken file, or for a library that it needs,
+ * differ. */
+static bool is_absent(const char *error)
+{
+    return strstr(error, "libdnnl.so.3: cannot open shared object file: No such file") ||
+           strstr(error, "libdnnl.so.2: cannot open shared object file: No such file");
 }
 
 /* The newer one first. */
@@ -78,6 +90,8 @@ static void open_once_only(void)
     open_error = newer;
     if (missing || lacks) /* else this build cannot use it */
         (void)error_set(&open_error, newer.code, "%s; %s", newer.text, missing ? missing : lacks);
+    if (!is_absent(newer.text) || ((missing || lacks) && !is_absent(older.text)))
+        (void)snprintf(broken, sizeof broken, "%s", open_error.text); /* fits */
 }
 
 int onednn_open(struct muster_error *err)
@@ -108,6 +122,11 @@ const char *onednn_text(void)
 const char *onednn_held(void)
 {
     return held;
+}
+
+const char *onednn_broken(void)
+{
+    return broken;
 }
 
 bool onednn_f32(bool a_transposed, bool b_transposed, int rows, int columns, int depth, const float *a,

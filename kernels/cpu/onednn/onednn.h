@@ -19,6 +19,9 @@ const char *onednn_text(void);
 /* "ONEDNN_MAX_CPU_ISA=AVX2", a variable that bounds its instruction set; static; "": none does. After
  * onednn_open. */
 const char *onednn_held(void);
+/* The error of onednn_open where a file of that name is there, but cannot be used; static; "": none. After
+ * onednn_open. */
+const char *onednn_broken(void);
 
 /* out (rows, columns) = a b + beta out, in row-major order; a_transposed: a is (depth, rows). beta is 0 or 1.
  * On the calling thread alone. false: the library refused, and out is as it was. */
