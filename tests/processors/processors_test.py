@@ -22,7 +22,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 
 BUILD, SOURCE = (pathlib.Path(os.environ[name]) for name in ("MUSTER_BUILD", "MUSTER_SOURCE"))
 HERE = SOURCE / "tests/processors"
@@ -77,6 +76,14 @@ def run(command, status=0, **more):
     return done
 
 
+def timed(command, status=0):
+    """run, and a line with the time of a processor: what takes long here has to be seen."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    done = run(command, status)
+    print(f"{command[-1].name}: {resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before:.1f} s of a processor", flush=True)
+    return done
+
+
 def settings(full):
     return [f"{key}={value}" for key, value in ({} if full else SMALL).items()]
 
@@ -123,15 +130,14 @@ def run_many(build, before):
         sys.exit(f"70 workers printed {many.stdout}")
 
 
-def train(build, before, full, table, core, reference):
-    """The demo on two ranks under `muster run`; every digit of its losses is in its log."""
+def train(build, before, full, table, core, reference, more=(), **environs):
+    """The demo on two ranks under `muster run`, with more settings; every digit of its losses is in its log."""
     launcher = [*before, build / "bin/muster", "run", "--standalone", "--nproc_per_node=2", "--no-python"]
-    run_many(build, before)
     with tempfile.TemporaryDirectory(prefix="muster processors ") as folder:
         model = pathlib.Path(folder) / "model.safetensors"
-        sets = [f"training.steps={STEPS}", f"training.output={model}", f"logging.dir={folder}", "logging.sample_length=0", *settings(full)]
+        sets = [f"training.steps={STEPS}", f"training.output={model}", f"logging.dir={folder}", "logging.sample_length=0", *settings(full), *more]
         command = [*launcher, *before, build / "bin/muster-train", SOURCE / "k8s/configs/gpt-demo.yaml"]
-        done = run([*command, *(word for setting in sets for word in ("--set", setting))])
+        done = run([*command, *(word for setting in sets for word in ("--set", setting))], **environs)
         printed = [float(loss) for loss in re.findall(rf"^step \d/{STEPS}  loss ([\d.]+) ", done.stdout, re.M)]
         if len(printed) != STEPS:
             sys.exit(f"{len(printed)} steps were printed\n{done.stdout}")
@@ -148,6 +154,19 @@ def train(build, before, full, table, core, reference):
         sys.exit(f"the fingerprint names {kernels} and {blas}, not {table} and {core}")
     print(f"{kernels}; {blas}")
     reference.hold("two ranks", found)
+
+
+def train_by_onednn(build, before, full, table, core, reference):
+    """Products by libdnnl where it is there; and where it is not, OpenBLAS's by themselves, and a refusal for who asks for it."""
+    asked = ("training.products=onednn",)
+    train(build, before, full, f"{table}-onednn", "oneDNN", reference, asked)
+    with tempfile.TemporaryDirectory(prefix="muster processors ") as folder:
+        for name in "libdnnl.so.2", "libdnnl.so.3":
+            (pathlib.Path(folder) / name).touch()  # found first, and no library
+        train(build, before, full, table, core, reference, LD_LIBRARY_PATH=folder)
+        refused = run([*before, build / "bin/muster-train", SOURCE / "k8s/configs/gpt-demo.yaml", "--set", *asked], 2, LD_LIBRARY_PATH=folder).stderr
+    if "products by oneDNN need libdnnl" not in refused:
+        sys.exit(f"products by a library that is missing: {refused}")
 
 
 def need(program):
@@ -167,8 +186,12 @@ def check_model(model, full):
         run([*before, BUILD / f"tests/leak_{level}"], 0 if known else -signal.SIGILL)
     long = KERNEL_TESTS_LONG if full else KERNEL_TESTS_LONG[:1] if table == "cpu-base" else ()
     for test in (*KERNEL_TESTS, *long):
-        run([*before, BUILD / "tests" / test])
-    train(BUILD, before, full, table, core, Reference(full))
+        timed([*before, BUILD / "tests" / test])
+    run_many(BUILD, before)
+    reference = Reference(full)
+    train(BUILD, before, full, table, core, reference)
+    if full:
+        train_by_onednn(BUILD, before, full, table, core, reference)
     if model == "Haswell" and full:
         check_unknown()
 
@@ -247,9 +270,7 @@ def check_aarch64(full):
     tests = sorted(path.name for path in (build / "tests").glob("*_test") if path.name not in CROSS_CANNOT) if full else CROSS_TESTS
     failed = []
     for test in tests:
-        started = time.monotonic()
-        done = run([*emulate, build / "tests" / test], None)
-        print(f"{test}: {time.monotonic() - started:.1f} s", flush=True)
+        done = timed([*emulate, build / "tests" / test], None)
         if done.returncode not in (0, 77):
             failed.append(test)
             print(f"{test}: exit status {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
