@@ -266,10 +266,10 @@ static int trainer_prepare(struct trainer *trainer, const struct trainer_options
                                           .rank = options->rank,
                                           .size = options->world_size,
                                           .timeout_ns = options->timeout_ns};
-    int failed =
-        open_device(trainer, options, e) || program_kernels_check(trainer->model, trainer->kernels, e) ||
-        make_plan(trainer, options, e) || check_memory(trainer, options, e) || make_arenas(trainer, e) ||
-        (options->room && options->room(options->context, e));
+    int failed = open_device(trainer, options, e) ||
+                 program_kernels_check(trainer->model, trainer->kernels, e) ||
+                 make_plan(trainer, options, e) || check_memory(trainer, options, e) ||
+                 make_arenas(trainer, e) || (options->room && options->room(options->context, e));
     return agree(&meeting, failed, e);
 }
 

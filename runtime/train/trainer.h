@@ -52,7 +52,7 @@ struct trainer_options {
     /* Whether this rank has room for more than its plan's memory, which is taken before; NULL: it has. The
      * refusal of one rank is that of all. */
     int (*room)(void *context, struct muster_error *err);
-    void *context; /* of both */
+    void *context;          /* of both */
     bool stop_on_nonfinite; /* a gradient that is not finite ends the run (not under a dynamic loss scale) */
 };
 
