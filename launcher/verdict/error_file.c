@@ -95,7 +95,7 @@ static int check_text(char *text, size_t length, struct muster_error *err)
     return 0;
 }
 
-static json_t *load(const char *text, size_t length, struct muster_error *err)
+static json_t *error_file_load(const char *text, size_t length, struct muster_error *err)
 {
     if (length > ERROR_FILE_LIMIT) {
         error_set(err, MUSTER_E_LIMIT, "it has %zu bytes, more than %d", length, ERROR_FILE_LIMIT);
@@ -181,7 +181,7 @@ static void take_time(const json_t *value, struct error_report *out)
 int error_file_parse(const char *text, size_t length, struct error_report *out, struct muster_error *err)
 {
     *out = (struct error_report){0};
-    scope_json json_t *root = load(text, length, err);
+    scope_json json_t *root = error_file_load(text, length, err);
     if (!root)
         return -1;
     const json_t *message = json_object_get(root, "message");
@@ -210,7 +210,7 @@ static int append_json(const char *bytes, size_t length, void *out)
 int error_file_with_code(const char *text, size_t length, int exit_code, struct buffer *out,
                          struct muster_error *err)
 {
-    scope_json json_t *root = load(text, length, err);
+    scope_json json_t *root = error_file_load(text, length, err);
     if (!root)
         return -1;
     json_t *message = json_object_get(root, "message");

@@ -19,7 +19,7 @@ MUSTER_API const char *muster_version(void);
  * MAX_THREADS=64", as the numerics fingerprint has it; static. The first CPU device of a process, or the
  * first call of this, loads OpenBLAS and has it take the kernels of the processor's instruction set, where it
  * took older ones by itself. OPENBLAS_CORETYPE comes first, and a process whose other libraries use OpenBLAS
- * is left alone. "no OpenBLAS": it could not be loaded, and opening a CPU device tells why. */
+ * is left alone. "no OpenBLAS": it could not be loaded, and opening a CPU device reports why. */
 MUSTER_API const char *muster_fit_processor(void);
 /* One sentence where OpenBLAS, or oneDNN once loaded, computes below the processor: why, and the way out;
  * else "". Static. */

@@ -148,7 +148,7 @@ class AddressSpace(NoThread):
         self.one_rank_of_two(for_products[-1], train)
 
     def one_rank_of_two(self, kib, train):
-        """The other one is told, where the launcher leaves it time, and does not find its peer gone."""
+        """The other one ends with the same sentence, where the launcher leaves it time, and does not find its peer gone."""
         done = self.limited(kib, *train, before=(MUSTER, "run", "--standalone", "--nproc_per_node=2", "--"), only="[ $RANK = 1 ]")
         self.assertEqual(done.returncode, 138, done.stdout)
         self.assertRegex(done.stdout, r"verdict: rank 1 .*: the libraries of products need .* \(ulimit -v\) leaves less: raise")
