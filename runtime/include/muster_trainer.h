@@ -269,7 +269,7 @@ struct muster_trainer_state {
     /* Ranks that stay. */
     int64_t copies_ns;       /* time that the last copies of training.memory_copies took */
     int64_t recovered_ns;    /* time of the last muster_trainer_recover */
-    int64_t recovered_bytes; /* of states that this rank has sent or received in it */
+    int64_t recovered_bytes; /* of states and copies that this rank has sent or received in it */
 };
 /* Fills state, up to its size. MUSTER_E_INVALID: the size is too small to be that of any version. */
 MUSTER_API int muster_trainer_state_get(const struct muster_trainer *trainer,

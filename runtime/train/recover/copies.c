@@ -144,41 +144,92 @@ static bool sends_first(const struct recover_copies *c)
     return size % c->shift ? rank + c->shift < size : rank / c->shift % 2 == 0;
 }
 
-static int exchange_images(const struct recover_copies *c, char *own, char *kept, struct muster_error *err)
+/* to, from: the neighbours that this rank sends its own image, and receives one from; -1: none. */
+static int exchange_images(const struct recover_copies *c, int to, int from, char *own, char *kept,
+                           struct muster_error *err)
 {
-    const int rank = c->trainer->rank, size = c->trainer->world_size;
-    const int to = (rank + c->shift) % size, from = (rank + size - c->shift) % size;
     const bool first = sends_first(c);
-    if (first && move(c, COMM_SEND, to, own, err) < 0)
+    if (first && to >= 0 && move(c, COMM_SEND, to, own, err) < 0)
         return -1;
-    if (move(c, COMM_RECV, from, kept, err) < 0)
+    if (from >= 0 && move(c, COMM_RECV, from, kept, err) < 0)
         return -1;
-    return first ? 0 : move(c, COMM_SEND, to, own, err);
+    return first || to < 0 ? 0 : move(c, COMM_SEND, to, own, err);
+}
+
+/* Copies this rank's state and its text. */
+static int copy_own(struct recover_copies *c, struct copy *own, const struct buffer *text,
+                    struct muster_error *err)
+{
+    own->step = -1;
+    image_copy_out(c->trainer, own->image);
+    trainer_get_counts(c->trainer, &own->counts);
+    own->text.length = 0;
+    if (buffer_append(&own->text, text->data, text->length) < 0) {
+        (void)error_set(err, MUSTER_E_NOMEM, "no memory for the text of a copy");
+        return trainer_break(c->trainer, err, "copies in memory"); /* the neighbours wait */
+    }
+    own->step = c->trainer->steps;
+    return 0;
+}
+
+static int exchange_copies(struct recover_copies *c, int to, int from, const struct copy *own,
+                           struct copy *kept, struct muster_error *err)
+{
+    if (from >= 0)
+        kept->step = -1;
+    if (exchange_images(c, to, from, own->image, kept->image, err) < 0)
+        return trainer_break(c->trainer, err, "copies in memory");
+    kept->step = c->trainer->steps;
+    return 0;
+}
+
+/* 1: copies are to be made; 0: a world of one has none. */
+static int can_copy(struct recover_copies *c, struct muster_error *err)
+{
+    struct trainer *trainer = c->trainer;
+    if (trainer_writable(trainer, err) || trainer_draw(trainer, err))
+        return -1;
+    if (!c->shift)
+        return 0;
+    return trainer_settle(trainer, err) ? trainer_break(trainer, err, "gathering for the next step") : 1;
 }
 
 int recover_copies_make(struct recover_copies *c, const struct buffer *text, struct muster_error *err)
 {
     struct muster_error local = {0};
     struct muster_error *e = err ? err : &local;
-    struct trainer *trainer = c->trainer;
+    const int rank = c->trainer->rank, size = c->trainer->world_size, can = can_copy(c, e);
     struct copy *own = older_copy(c->own), *kept = older_copy(c->kept);
-    if (trainer_writable(trainer, e) || trainer_draw(trainer, e))
+    if (can <= 0)
+        return can;
+    kept->step = -1;
+    return copy_own(c, own, text, e) < 0 || exchange_copies(c, (rank + c->shift) % size,
+                                                            (rank + size - c->shift) % size, own, kept, e) < 0
+               ? -1
+               : 0;
+}
+
+/* The copy of a step, or the place for it. */
+static struct copy *copy_for(struct copy copies[RECOVER_GENERATIONS], int64_t step)
+{
+    for (int i = 0; i < RECOVER_GENERATIONS; i++)
+        if (copies[i].step == step)
+            return &copies[i];
+    return older_copy(copies);
+}
+
+int copies_complete(struct recover_copies *c, const struct recover_rank *ranks, int64_t step,
+                    const struct buffer *text, int64_t *moved, struct muster_error *err)
+{
+    const int rank = c->trainer->rank, size = c->trainer->world_size, can = can_copy(c, err);
+    const int to = (rank + c->shift) % size, from = (rank + size - c->shift) % size;
+    struct copy *own = copy_for(c->own, step), *kept = copy_for(c->kept, step);
+    if (can <= 0)
+        return can;
+    if (own->step != step && copy_own(c, own, text, err) < 0)
         return -1;
-    if (!c->shift)
-        return 0;
-    if (trainer_settle(trainer, e))
-        return trainer_break(trainer, e, "gathering for the next step");
-    own->step = kept->step = -1;
-    image_copy_out(trainer, own->image);
-    trainer_get_counts(trainer, &own->counts);
-    own->text.length = 0;
-    if (buffer_append(&own->text, text->data, text->length) < 0) {
-        (void)error_set(e, MUSTER_E_NOMEM, "no memory for the text of a copy");
-        return trainer_break(trainer, e, "copies in memory"); /* the neighbours wait */
-    }
-    own->step = trainer->steps;
-    if (exchange_images(c, own->image, kept->image, e) < 0)
-        return trainer_break(trainer, e, "copies in memory");
-    kept->step = trainer->steps;
-    return 0;
+    const bool sends = recover_generation(ranks[to].kept, step) < 0,
+               receives = recover_generation(ranks[rank].kept, step) < 0;
+    *moved += (sends + receives) * c->bytes;
+    return exchange_copies(c, sends ? to : -1, receives ? from : -1, own, kept, err);
 }

@@ -30,6 +30,10 @@ int copies_walk_kept(struct recover_copies *copies, int64_t step,
                      int (*visit)(void *context, char *bytes, int64_t count), void *context);
 const struct buffer *copies_text(const struct recover_copies *copies, int64_t step,
                                  struct trainer_counts *counts);
+/* Collective: makes what ranks lack of the copies of a step, at which all of them are, with the text of that
+ * step. ranks: [world_size], what each has. moved: adds bytes that this rank has sent or received. */
+int copies_complete(struct recover_copies *copies, const struct recover_rank *ranks, int64_t step,
+                    const struct buffer *text, int64_t *moved, struct muster_error *err);
 /* All ranks go on at this step: copies of later ones are of a past that is not repeated. */
 void copies_reset(struct recover_copies *copies, int64_t step);
 

@@ -193,14 +193,20 @@ int trainer_recover(struct trainer *trainer, struct recover_copies *copies, cons
     }
     if (share_states(&r, kept, all, e) < 0)
         return -1;
+    const bool here = divide_is_needless(all, (int)size);
     const int result = trainer_settle(trainer, e) ? -1
-                       : divide_is_needless(all, (int)size)
-                           ? recover_in_place(&r, mine, theirs, e)
-                           : divide_recover(trainer, copies, kept, all, mine, theirs, &r.moved, e);
+                       : here                     ? recover_in_place(&r, mine, theirs, e)
+                              : divide_recover(trainer, copies, kept, all, mine, theirs, &r.moved, e);
     trainer->able = false;
     if (result < 0)
         return trainer_break(trainer, e, "recovering the state");
-    *moved = r.moved;
+    if (!result)
+        copies_reset(copies, -1);
     /* The copies that a lost rank has kept are gone: another loss may come before the next ones are due. */
-    return result && copies && recover_copies_make(copies, theirs, e) < 0 ? -1 : result;
+    int made = 0;
+    if (result && copies)
+        made = here ? copies_complete(copies, ranks, r.choice.step, theirs, &r.moved, e)
+                    : recover_copies_make(copies, theirs, e);
+    *moved = r.moved;
+    return made < 0 ? -1 : result;
 }

@@ -28,7 +28,7 @@ if "--kills" in sys.argv:
     at = sys.argv.index("--kills")
     KILLS = int(sys.argv[at + 1])
     del sys.argv[at:at + 2]
-LIMIT = 1200 if KILLS else 120  # seconds, for any run
+LIMIT = 240 if KILLS else 120  # seconds without a step more
 MODEL = {"architecture": "gpt2", "vocabulary": 256, "positions": 32, "channels": 32, "heads": 2, "layers": 3}
 TRAINING = {"micro_batch": 1, "global_batch": 4, "sequence_length": 32, "threads": 1, "learning_rate": 0.003}
 REPLICAS = {"strategy": "NO_SHARD"}
@@ -101,13 +101,19 @@ class Job:
         """Those that rank 0 has printed: it was not the rank that was lost."""
         return sum(self.said(k).count("regrouped in") for k in range(len(self.agents)))
 
+    def end_of(self, k, agent):
+        """An agent's exit code; a busy machine may take long for all steps, but makes some of them."""
+        while True:
+            before = self.step()
+            try:
+                return agent.wait(timeout=LIMIT)
+            except subprocess.TimeoutExpired:
+                if self.step() == before:
+                    self.test.fail(f"node {k} does not end:\n{self.said(k)[-4000:]}")
+
     def finish(self):
         for k, agent in enumerate(self.agents):
-            try:
-                code = agent.wait(timeout=LIMIT)
-            except subprocess.TimeoutExpired:
-                self.test.fail(f"node {k} does not end:\n{self.said(k)[-4000:]}")
-            self.test.assertIn(code, (0, -9), self.said(k)[-4000:])
+            self.test.assertIn(self.end_of(k, agent), (0, -9), self.said(k)[-4000:])
         return (self.folder / "model").read_bytes()
 
 

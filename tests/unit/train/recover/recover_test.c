@@ -31,6 +31,7 @@ struct run {
     struct kv_memory *memory[LOSSES + 1];
     struct kv_store store[LOSSES + 1]; /* of each round */
     pthread_barrier_t barrier;
+    int64_t moved[RANKS][LOSSES];  /* bytes, for the state and for copies */
     int64_t begins[RANKS][LOSSES]; /* the step with which a rank has gone on; -1: none had a state */
     float *params;
 };
@@ -89,6 +90,7 @@ static int recover(struct rank *r, struct muster_error *err)
         (r->trainer->draw != NULL) != (late && !result))
         return error_set(err, MUSTER_E_STATE,
                          "initial values are drawn by a rank that gets a state, or never");
+    r->run->moved[r->rank][r->round - 1] = moved;
     r->run->begins[r->rank][r->round - 1] = result ? trainer_whole(r->trainer) : -1;
     (void)snprintf(expected, sizeof expected, "step %lld", (long long)trainer_whole(r->trainer));
     if (result && (theirs.length != strlen(expected) || memcmp(theirs.data, expected, theirs.length) != 0))
@@ -214,6 +216,16 @@ static float *params_of(struct run *run)
     return run->params;
 }
 
+/* The lost rank gets its state and the copy that it has kept; the neighbours send one each, and no other rank
+ * any. */
+static void check_moved(const struct run *run, int lost)
+{
+    const int64_t image = run->moved[lost][0] / 2;
+    assert_true(image > 0);
+    for (int i = 1; i < RANKS; i++)
+        assert_int_equal(run->moved[(lost + i) % RANKS][0], i == 1 || i == RANKS - 1 ? image : 0);
+}
+
 /* first, second: the steps with which all ranks go on after each loss; -1: no state was left. */
 static void check(enum strategy strategy, int copies, struct loss one, struct loss two, int64_t first,
                   int64_t second)
@@ -229,6 +241,8 @@ static void check(enum strategy strategy, int copies, struct loss one, struct lo
             fail_msg("%s: rank %d goes on at %lld and %lld", strategy_name(strategy), rank,
                      (long long)run.begins[rank][0], (long long)run.begins[rank][1]);
     assert_memory_equal(params, expected, (size_t)model_parameters(model) * sizeof *params);
+    if (copies)
+        check_moved(&run, one.rank);
 }
 
 static struct loss before(int after, int rank)
