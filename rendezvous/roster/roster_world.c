@@ -107,9 +107,11 @@ static bool is_double(const struct roster *roster, int slot)
     const struct roster_member *member = slot < 0 ? NULL : &roster->members[slot];
     if (!member || member->group_rank >= 0)
         return false;
-    for (int i = 0; i < roster->slot_count; i++)
-        if (i != slot && roster->members[i].group_rank >= 0 && !strcmp(roster->members[i].name, member->name))
+    for (int i = 0; i < roster->world_nodes; i++) {
+        const struct roster_member *other = &roster->members[roster->by_rank[i]];
+        if (other != member && other->state != MEMBER_EMPTY && !strcmp(other->name, member->name))
             return true;
+    }
     return false;
 }
 
