@@ -6,17 +6,24 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "launcher/loop/channels.h"
 #include "launcher/policy/stop_notice.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/exit_code.h"
 
 struct agent_notices {
     struct channels *sockets;
     struct stop_notice_listener *listeners; /* one for each worker */
+    struct instant lost_at; /* when the first worker of the round has lost a peer; NEVER: none has */
 };
+
+/* After a worker has lost a peer: a failure may be reported meanwhile. A killed agent is found after half a
+ * second. */
+static const int64_t lost_patience_ns = NS_PER_S;
 
 /* --- the sockets --- */
 
@@ -31,10 +38,13 @@ static void read_socket(struct agent *agent, int local_rank)
 {
     char bytes[512];
     ssize_t got = read(channels_fd(agent->notices->sockets, local_rank), bytes, sizeof bytes);
+    struct stop_notice_listener *listener = &agent->notices->listeners[local_rank];
     if (got > 0)
-        stop_notice_take(&agent->notices->listeners[local_rank], bytes, (size_t)got);
+        stop_notice_take(listener, bytes, (size_t)got);
     else if (got == 0 || (errno != EAGAIN && errno != EINTR))
         close_socket(agent, local_rank); /* no process has the other end any more */
+    if (listener->lost && agent->group.state == GROUP_RUNNING)
+        agent->notices->lost_at = instant_min(agent->notices->lost_at, clock_now(NULL));
 }
 
 static void socket_ready(void *context, int local_rank, uint32_t events)
@@ -182,7 +192,7 @@ void agent_notices_hold(struct agent *agent)
         const struct worker *worker = &agent->round.workers[i];
         if (!worker->alive)
             continue;
-        agent->notices->listeners[i].held = false;
+        agent->notices->listeners[i].held = agent->notices->listeners[i].lost = false;
         if (!line.failed && can_stay(agent, worker) && send_notice(agent, worker, "word to regroup", &line)) {
             worker_signal(worker, SIGCONT, agent->config->signal_scope);
             told++;
@@ -236,17 +246,63 @@ void agent_notices_place(struct agent *agent, struct worker *worker)
         worker_signal(worker, SIGKILL, agent->config->signal_scope); /* its end is a failure of this round */
 }
 
+/* --- peers that have gone without a failure --- */
+
+/* A worker that exited 0 in this round while others run. */
+static struct worker *find_done(const struct agent *agent)
+{
+    for (int i = 0; i < agent->round.worker_count; i++) {
+        struct worker *worker = &agent->round.workers[i];
+        if (worker->pid && !worker->alive && worker->end_code == CLD_EXITED && worker->end_status == 0)
+            return worker;
+    }
+    return NULL;
+}
+
+static const struct worker *find_lost(const struct agent *agent)
+{
+    for (int i = 0; i < agent->round.worker_count; i++)
+        if (agent->round.workers[i].alive && agent->notices->listeners[i].lost)
+            return &agent->round.workers[i];
+    return NULL;
+}
+
+static struct instant notices_deadline(const struct agent *agent)
+{
+    const struct instant at = agent->notices->lost_at;
+    return at.ns == INSTANT_NEVER.ns ? at : instant_add(at, lost_patience_ns);
+}
+
+/* The failure of a worker that has lost a peer would take its state along. Where no worker of this node has
+ * exited with 0, its error may be of another kind: it ends with that. */
+static void notices_tick(struct agent *agent, struct instant now)
+{
+    if (!instant_reached(now, notices_deadline(agent)))
+        return;
+    agent->notices->lost_at = INSTANT_NEVER;
+    struct worker *done = find_done(agent);
+    const struct worker *lost = find_lost(agent);
+    char text[80];
+    if (!done || !lost)
+        return;
+    (void)snprintf(text, sizeof text, "its own code was 0, but rank %d still needs it",
+                   lost->rank); /* fits */
+    agent_emit(agent, &(struct agent_event){
+                          .kind = AGENT_ABORTED, .worker = done, .code = EXIT_CODE_FAILURE, .text = text});
+}
+
 /* --- the part --- */
 
 static int notices_create(struct agent *agent, struct muster_error *err)
 {
     const int count = agent->round.worker_count;
     struct agent_notices *notices = agent->notices = mem_calloc(1, sizeof *notices);
-    if (notices)
+    if (notices) {
+        notices->lost_at = INSTANT_NEVER;
         notices->sockets =
             channels_create(&agent->loop, count, CHANNEL_SOCKET, "notice socket", socket_ready, agent);
-    if (notices)
         notices->listeners = mem_calloc((size_t)count, sizeof *notices->listeners);
+    }
     if (!notices || !notices->sockets || !notices->listeners)
         return error_set(err, MUSTER_E_NOMEM, "no memory for the notices to %d workers", count);
     return 0;
@@ -254,6 +310,8 @@ static int notices_create(struct agent *agent, struct muster_error *err)
 
 static void notices_event(struct agent *agent, const struct agent_event *event)
 {
+    if (event->kind == AGENT_STATE)
+        agent->notices->lost_at = INSTANT_NEVER;
     if (event->kind == AGENT_STATE && event->code == GROUP_SAVING) {
         /* SAVING is over: logs the workers that did not use the time. */
         for (int i = 0; i < agent->round.worker_count; i++)
@@ -279,5 +337,5 @@ static void notices_destroy(struct agent *agent)
     agent->notices = NULL;
 }
 
-const struct agent_part agent_notices_part = {"notices", notices_create, NULL,
-                                              NULL,      notices_event,  notices_destroy};
+const struct agent_part agent_notices_part = {"notices",    notices_create, notices_deadline,
+                                              notices_tick, notices_event,  notices_destroy};

@@ -73,7 +73,8 @@ static void take_word(struct stop_notice_listener *listener)
         bool *told;
     } words[] = {{"ready", &listener->listens}, {"regroup", &listener->regroups},
                  {"moves", &listener->moves},   {"resize", &listener->resizes},
-                 {"grows", &listener->grows},   {"held", &listener->held}};
+                 {"grows", &listener->grows},   {"held", &listener->held},
+                 {"lost", &listener->lost}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         *words[i].told |= listener->length == (int)strlen(words[i].word) &&
                           !memcmp(listener->line, words[i].word, (size_t)listener->length);

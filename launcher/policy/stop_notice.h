@@ -42,10 +42,10 @@ int stop_notice_format_place(const struct membership_world *world, int local_ran
 
 /* A worker's lines: "ready": it handles notices; "regroup": it can stay; "moves": also when a node is
  * replaced on purpose; "resize": also with another rank, or in a world of another size; "grows": this also
- * when nodes join; "held": it has let
- * go of its communicators. Other lines have no meaning yet. */
+ * when nodes join; "held": it has let go of its communicators; "lost": a peer of it has gone, and it waits
+ * for the word to regroup. Other lines have no meaning yet. */
 struct stop_notice_listener {
-    bool listens, regroups, moves, resizes, grows, held;
+    bool listens, regroups, moves, resizes, grows, held, lost;
     char line[8]; /* the first bytes of the present line */
     int length;   /* of it, so far; above the room: another line */
 };

@@ -79,8 +79,10 @@ void round_begin(struct round *round, const struct membership_event *world)
                             .stopped = last.stopped,
                             .done = last.done};
     memcpy(round->restart_reason, world->reason, sizeof round->restart_reason);
-    for (int i = 0; i < round->worker_count; i++)
+    for (int i = 0; i < round->worker_count; i++) {
         round->workers[i].rank = round->world.rank_base + i;
+        round->workers[i].aborted = false;
+    }
     round_check(round);
 }
 

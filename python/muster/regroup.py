@@ -85,6 +85,8 @@ class Regroup:
         process groups, and waits for this rank's place in the next round, which it puts into os.environ and returns. Without word
         `error` is raised, which was another one; without `error` None is returned."""
         deadline = time.monotonic() + patience
+        if error is not None and self.fd >= 0 and not self.told:
+            os.write(self.fd, b"lost\n")  # the agent may know no failure: a peer has exited with code 0, say
         with self.changed:
             while not self.told and not self.ended and self.fd >= 0 and time.monotonic() < deadline:
                 self.changed.wait(deadline - time.monotonic())

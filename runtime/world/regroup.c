@@ -332,6 +332,8 @@ int regroup_await(struct regroup *r, int64_t wait_ns, struct world_place *place,
     regroup_lock(r);
     r->busy = false;
     answer(r);
+    if (!r->told && wait_ns > 0) /* the launcher may know no failure: a peer has exited with code 0, say */
+        (void)write_word(r, "lost\n", NULL);
     while (!r->told && !r->ended && pthread_cond_timedwait(&r->changed, &r->lock, &limit) != ETIMEDOUT)
         ;
     while (r->told && !r->placed && !r->ended)

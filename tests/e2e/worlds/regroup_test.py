@@ -59,6 +59,12 @@ while not os.path.exists("finish"):
     if os.path.exists(f"fail.{rank}"):
         os.unlink(f"fail.{rank}")
         sys.exit(3)
+    if os.path.exists(f"done.{rank}"):
+        os.unlink(f"done.{rank}")
+        sys.exit(0)
+    if os.path.exists(f"lost.{rank}"):
+        os.unlink(f"lost.{rank}")
+        os.write(fd, b"lost\n")
 """
 
 
@@ -165,6 +171,17 @@ class Regroup(AgentTest):
         said = self.finish_all(nodes)
         self.assertIn("1 worker can stay and is asked to regroup", said[1])
         self.assertIn("restart 2 of 3: round 2 starts", said[0])
+
+    def test_a_worker_exits_0_and_another_one_needs_it(self):
+        """The others keep their processes."""
+        nodes = [self.node(k, nproc=1 + k) for k in range(2)]
+        first = self.running(0, 3)
+        (self.folder / "done.2").touch()
+        (self.folder / "lost.1").touch()
+        then = self.running(1, 3)
+        self.assertEqual([now == before for now, before in zip(then, first)], [True, True, False])
+        said = self.finish_all(nodes)
+        self.assertIn("its own code was 0, but rank 1 still needs it", said[1])
 
     def test_an_agent_is_killed_and_a_spare_takes_its_place(self):
         nodes = [self.node(k) for k in range(2)]
