@@ -253,6 +253,26 @@ void muster_trainer_take(struct muster_trainer *t, struct muster_kept **kept)
 
 /* ---- copies in memory ---- */
 
+/* Ranks exchange images of one size. Collective. */
+static int copies_fit_stages(const struct muster_trainer *t, struct muster_error *err)
+{
+    const struct plan *plan = trainer_plan(t->trainer);
+    const double bytes = (double)plan->entries[plan->copies].bytes / t->plan.state_copies;
+    double most[2] = {bytes, -bytes};
+    if (plan->options.mesh.side[SIDE_PIPELINE] == 1)
+        return 0;
+    if (trainer_maximum(t->trainer, most, 2, err) < 0)
+        return -1;
+    return most[0] == -most[1]
+               ? 0
+               : error_set(
+                     err, MUSTER_E_UNSUPPORTED,
+                     "training.memory_copies: the ranks of mesh.pipeline %d have states of %.0f to %.0f "
+                     "bytes, and a rank keeps a copy of its own size alone: leave it out; several ranks "
+                     "of a stage keep its state as replicas (NO_SHARD, HYBRID_SHARD)",
+                     plan->options.mesh.side[SIDE_PIPELINE], -most[1], most[0]);
+}
+
 int api_copies_open(struct muster_trainer *t, struct muster_error *err)
 {
     if (!t->plan.state_copies)
@@ -263,6 +283,8 @@ int api_copies_open(struct muster_trainer *t, struct muster_error *err)
             "training.memory_copies: device %s cannot go on after a loss: leave it out, or train "
             "with training.device: cpu",
             t->found.device.ops->name);
+    if (copies_fit_stages(t, err) < 0)
+        return -1;
     t->copies = recover_copies_create(t->trainer, t->local_size, err);
     return t->copies ? 0 : -1;
 }

@@ -333,6 +333,14 @@ class Regroup(unittest.TestCase):
             self.assertEqual(job.said().count("a loss of ranks during a step leaves no whole state in memory"), told, job.said())
 
     @unittest.skipUnless(KILLS, "the long one")
+    def test_copies_of_stages_with_unequal_states(self):
+        """They are refused before the first step, by all ranks alike."""
+        job = Job(self, "unequal", {"strategy": "NO_SHARD", "steps": 30, "memory_copies": 5}, nodes=1, nproc=4, mesh={"pipeline": 2})
+        self.assertNotEqual(job.agents[0].wait(timeout=LIMIT), 0)
+        self.assertIn("training.memory_copies: the ranks of mesh.pipeline 2 have states of ", job.said())
+        self.assertEqual((job.step(), "restart 1 of" in job.said()), (0, False), job.said())
+
+    @unittest.skipUnless(KILLS, "the long one")
     def test_a_training_in_stages(self):
         """The rank that is new begins in the others' stage, of which there is no checkpoint yet."""
         stages = [{"steps": 60}, {"name": "long", "steps": 400, "learning_rate": 0.001}, {"steps": 40}]

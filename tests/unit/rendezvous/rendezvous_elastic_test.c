@@ -682,31 +682,6 @@ static void a_spare_of_a_members_name_is_a_second_runs(void **state)
     }
 }
 
-/* It was killed and came back twice, once as a spare that was killed, too: none has a place in the world. */
-static void a_spare_of_a_lost_members_name_is_no_second_runs(void **state)
-{
-    struct fixture *f = *state;
-    static const char *const names[] = {"node0", "node1", "node2", "node3", "node9"};
-    static const int others[] = {2, 3, 4}, stay[] = {0, 2, 3};
-    for (int i = 0; i < 5; i++)
-        join(f, i, names[i]);
-    for (int i = 0; i < 4; i++)
-        report(f, i, MEMBERSHIP_REPORT_RUNNING);
-    pass(f, 3, others, 3); /* the first node1 is lost, and the spare gets its place */
-    stop_and_form(f, stay, 3);
-    assert_int_equal(roster_restart_count(f->roster), 1);
-    join(f, 6, "node1");
-    join(f, 5, "node1");
-    for (int i = 0; i < 5; i++)
-        if (i != 1)
-            report(f, i, MEMBERSHIP_REPORT_RUNNING);
-    for (int i = 0; i < 5; i++)
-        if (i != 1)
-            report(f, i, MEMBERSHIP_REPORT_DONE);
-    assert_int_equal(f->verdict[5].kind, MEMBERSHIP_EVENT_VERDICT);
-    assert_false(f->verdict[5].doubled);
-}
-
 static void the_done_keep_the_lost_from_being_forgotten(void **state)
 {
     struct fixture *f = *state;
@@ -799,7 +774,6 @@ int main(void)
         TEST(a_drain_lets_all_save_and_costs_nothing),
         TEST(a_spare_takes_over),
         TEST(a_spare_of_a_members_name_is_a_second_runs),
-        TEST(a_spare_of_a_lost_members_name_is_no_second_runs),
         TEST(fewer_than_the_least_wait_again),
         TEST(a_person_ends_the_serving_agent_and_the_job_with_it),
         TEST(the_serving_agent_leaves_when_all_have_stopped),
