@@ -312,6 +312,9 @@ void roster_move_store(struct roster *roster, uint16_t port);
  * same command with another program file: the warning's text. Whether there is one. */
 bool roster_describe_other_program(const struct roster *roster, int member, char *out, size_t size);
 
+/* The same for a member of an elastic job that has another number of workers. */
+bool roster_describe_other_size(const struct roster *roster, int member, char *out, size_t size);
+
 /* The same for a member that has another list of endpoints. */
 bool roster_describe_other_endpoints(const struct roster *roster, int member, char *out, size_t size);
 

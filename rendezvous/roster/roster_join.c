@@ -158,6 +158,21 @@ bool roster_describe_other_endpoints(const struct roster *roster, int slot, char
     return true;
 }
 
+bool roster_describe_other_size(const struct roster *roster, int slot, char *out, size_t size)
+{
+    if (!roster->elastic || roster->local_slot < 0 || slot < 0)
+        return false;
+    const int ours = roster->members[roster->local_slot].local_world_size;
+    const struct roster_member *member = &roster->members[slot];
+    if (member->local_world_size == ours)
+        return false;
+    (void)snprintf(out, size,
+                   "agent \"%.128s\" has %d worker%s (--nproc-per-node), and this node %d: the world's size "
+                   "changes when it joins, or takes the place of a node of another size",
+                   member->name, member->local_world_size, member->local_world_size == 1 ? "" : "s", ours);
+    return true;
+}
+
 bool roster_join_fits(const struct roster *roster, const struct roster_join *join, char *refusal, size_t size)
 {
     if (!fingerprint_fits(roster, join, refusal, size))

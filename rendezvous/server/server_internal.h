@@ -232,7 +232,7 @@ struct transport {
     size_t handled; /* messages and events of connections, in this turn */
     struct nap pace;
     char refused[MUSTER_ERROR_TEXT]; /* the last agent whose rejection was logged, and why */
-    bool other_program_reported, other_endpoints_reported;
+    bool other_program_reported, other_size_reported, other_endpoints_reported;
     struct world_id announced;          /* the last world that was announced */
     char progress[WIRE_PROGRESS_LIMIT]; /* written under lock */
     struct admission admission;

@@ -100,6 +100,11 @@ static void send_action(struct transport *c, const struct roster_action *action,
             c->other_program_reported = true; /* nodes may differ on purpose: one line is enough */
             log_warning(c->log, "%s", difference);
         }
+        if (!c->other_size_reported &&
+            roster_describe_other_size(c->roster, action->member, difference, sizeof difference)) {
+            c->other_size_reported = true;
+            log_warning(c->log, "%s", difference);
+        }
         if (!c->other_endpoints_reported &&
             roster_describe_other_endpoints(c->roster, action->member, difference, sizeof difference)) {
             c->other_endpoints_reported = true;

@@ -452,6 +452,33 @@ static void nodes_may_run_different_commands(void **state)
     assert_true(roster_describe_other_endpoints(roster, 1, text, sizeof text));
     assert_non_null(strstr(text, "\"b\" has another list of endpoints than this node"));
     assert_false(roster_describe_other_endpoints(roster, 0, text, sizeof text));
+    assert_false(roster_describe_other_size(roster, 1, text, sizeof text)); /* a static world */
+    roster_actions_free(&actions);
+    roster_destroy(roster);
+}
+
+static void a_spare_of_another_size_is_told(void **state)
+{
+    const struct instant now = {0};
+    struct roster_options options = options_of(2);
+    struct roster_actions actions;
+    char text[MUSTER_ERROR_TEXT];
+    (void)state;
+    options.elastic = true;
+    struct roster *roster = roster_create(&options, now, NULL);
+    assert_int_equal(roster_actions_init(&actions, roster_slot_count(roster), NULL), 0);
+    for (int i = 0; i < 3; i++) {
+        struct roster_join who = join_of(i);
+        who.min_nodes = who.max_nodes = 2;
+        who.elastic = true;
+        who.node_rank = -1;
+        who.local = i == 0;
+        who.local_world_size = i == 2 ? 1 : 4;
+        const struct roster_event event = {.kind = ROSTER_JOIN, .session = 1 + (uint64_t)i, .join = &who};
+        assert_int_equal(roster_step(roster, &event, now, &actions, NULL), 0);
+        assert_int_equal(roster_describe_other_size(roster, i, text, sizeof text), i == 2);
+    }
+    assert_non_null(strstr(text, "\"c\" has 1 worker (--nproc-per-node), and this node 4: the world's size"));
     roster_actions_free(&actions);
     roster_destroy(roster);
 }
@@ -596,6 +623,7 @@ int main(void)
         cmocka_unit_test(a_claim_meets_the_holder_of_its_rank),
         cmocka_unit_test(another_file_of_the_same_path_is_pointed_out),
         cmocka_unit_test(nodes_may_run_different_commands),
+        cmocka_unit_test(a_spare_of_another_size_is_told),
         cmocka_unit_test(who_is_missing_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
