@@ -4,7 +4,7 @@ A test is a name of ctest's, or a program of build/tests with arguments of its o
 
 SIMULATE = ("simulation/simulate", "--seeds", "4000")
 
-ROSTER = ("rendezvous_roster_walk_test", "rendezvous_roster_test", "rendezvous_roster_leave_test", "rendezvous_touch_test", "rendezvous_roster_join_test", "rendezvous_elastic_test", "rendezvous_return_test",
+ROSTER = ("rendezvous_roster_walk_test", "rendezvous_roster_test", "rendezvous_roster_leave_test", "rendezvous_touch_test", "rendezvous_roster_join_test", "rendezvous_elastic_test", "rendezvous_elastic_server_test", "rendezvous_return_test",
           "rendezvous_backoff_test", "simulation_roster_traces", "simulation_server_return", "simulation_digests", "simulation_kept", SIMULATE)  # fmt: skip
 CLIENT = ("rendezvous_walk_test", "rendezvous_client_test", "rendezvous_return_test", "simulation_roster_traces", "simulation_server_return",
           "simulation_digests", "simulation_kept", "rendezvous_silence_test", "rendezvous_handover_test", SIMULATE)  # fmt: skip
