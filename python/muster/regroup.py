@@ -11,6 +11,7 @@
 
 The script itself gives the state to the new ranks; examples/torch_regroup.py does it for DDP. Only the standard library is used."""
 
+import contextlib
 import json
 import os
 import select
@@ -47,8 +48,12 @@ class Regroup:
         self.told = self.answered = self.ended = False
         self.changed = threading.Condition()
         if self.fd >= 0:
-            os.write(self.fd, b"regroup\nresize\n" if resizes else b"regroup\n")
+            self._say(b"regroup\nresize\n" if resizes else b"regroup\n")
             threading.Thread(target=self._watch, name="muster-regroup", daemon=True).start()
+
+    def _say(self, words):
+        with contextlib.suppress(OSError):  # the agent has gone: _watch sees it
+            os.write(self.fd, words)
 
     def _watch(self):
         while not self.ended:
@@ -78,7 +83,7 @@ class Regroup:
     def _answer(self):
         if self.told and not self.answered:
             self.answered = True
-            os.write(self.fd, b"held\n")
+            self._say(b"held\n")
 
     def join(self, error=None, release=None, patience=5.0):
         """After a collective has failed: waits for the launcher's word, at most `patience` seconds, calls `release`, which drops the old
@@ -86,7 +91,7 @@ class Regroup:
         `error` is raised, which was another one; without `error` None is returned."""
         deadline = time.monotonic() + patience
         if error is not None and self.fd >= 0 and not self.told:
-            os.write(self.fd, b"lost\n")  # the agent may know no failure: a peer has exited with code 0, say
+            self._say(b"lost\n")  # the agent may know no failure: a peer has exited with code 0, say
         with self.changed:
             while not self.told and not self.ended and self.fd >= 0 and time.monotonic() < deadline:
                 self.changed.wait(deadline - time.monotonic())

@@ -389,7 +389,6 @@ def _of_classes(name, given):
 def _check_first(module, parameters):
     if isinstance(module, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
         raise ValueError(f"{type(module).__name__} reduces gradients itself: shard the module inside of it, module.module")
-
     for p in parameters:
         member = MEMBERS.get(id(p.parameter))
         if member is not None:

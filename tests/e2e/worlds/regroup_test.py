@@ -8,6 +8,7 @@ Agents have loopback addresses and names of their own, as in notice_test.py. A w
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -337,6 +338,16 @@ class Regroup(AgentTest):
         self.assertEqual([now == before for now, before in zip(then, first)], [True, False])
         self.finish_all([node])
         self.assertTrue(list(log.rglob("attempt_1/1/stdout.log")))
+
+    def test_an_agent_that_has_gone_hides_no_error_of_a_script(self):
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.close()
+        script = "import muster; muster.Regroup(let_go=print).join(RuntimeError('of its own'), patience=60)"
+        env = {**os.environ, "MUSTER_NOTICE_FD": str(ours.fileno()), "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[3] / "python")}
+        with ours:
+            done = subprocess.run([sys.executable, "-c", script], pass_fds=[ours.fileno()], env=env, capture_output=True, text=True, timeout=LIMIT)
+        self.assertTrue(done.stderr.endswith("RuntimeError: of its own\n"), done.stderr)
 
 
 if __name__ == "__main__":
