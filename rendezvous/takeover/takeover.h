@@ -34,11 +34,11 @@
  * to the server alone is broken does not unseat it. A server that receives messages from a majority of its
  * voters refuses, too.
  *
- * An agent that leaves the job (takeover_leave) is a voter still: it votes until the next round is decided,
- * but stands and serves no more. So the loss of another voter just then costs no majority. It sends
- * LEAVES to the voters, which answer, and so it goes at once if no voter is left that could stand. It spreads
- * the record of the next round before it goes: the server may be lost before all voters of that round know
- * it.
+ * An agent that leaves the job (takeover_leave) is a voter still: it votes until a round is decided in which
+ * it is no voter, but stands and serves no more. So the loss of another voter just then costs no majority. It
+ * sends LEAVES to the voters, which answer, and so it goes at once if no voter is left that could stand. It
+ * spreads the record of the next round before it goes: the server may be lost before all voters of that round
+ * know it.
  *
  * A candidate's knowledge changes in one function (learn in takeover.c). A newer record ends the candidacy or
  * the office there, or completes it if the record is the agent's own proposal. */

@@ -35,6 +35,12 @@ void takeover_leave_decided(struct takeover_work *w)
     struct takeover *t = w->t;
     if (!t->leaves || !is_decided(t))
         return;
+    if (record_find_voter(&t->known, t->self.incarnation) >= 0) {
+        /* It was under way when this agent left. The round after it needs this vote. */
+        t->left_round = t->known.round;
+        t->left_at = t->send_at = w->now;
+        return;
+    }
     t->send_at = w->now;
     t->stay_until = instant_min(t->stay_until, instant_add(w->now, TAKEOVER_SPREAD_MS * NS_PER_MS));
 }

@@ -544,6 +544,31 @@ static void an_agent_that_leaves_votes_until_the_next_round_is_decided(void **st
     assert_false(stays(&c, 2));
 }
 
+/* The next round was under way when it left, and counts on its vote about the round after it. */
+static void an_agent_that_leaves_votes_about_the_round_after_its_last(void **state)
+{
+    struct cluster c;
+    struct takeover_actions actions;
+    (void)state;
+    begin(&c, 3, 3);
+    leave(&c, 2);
+    struct world_record next = record_of(3, 3), without = record_of(1, 1);
+    assert_true(takeover_propose(&c.agents[0], &next, c.now, &actions));
+    carry_out(&c, 0, &actions);
+    tick_all(&c, TAKEOVER_TURN_MS);
+    assert_int_equal(c.agents[2].known.round, 1);
+    assert_int_equal(c.agents[2].known.voter_count, 3);
+    tick_all(&c, TAKEOVER_SPREAD_MS);
+    assert_true(stays(&c, 2));
+    c.dead[1] = true;
+    assert_true(takeover_propose(&c.agents[0], &without, c.now, &actions));
+    carry_out(&c, 0, &actions);
+    assert_int_equal(c.agents[0].known.round, 2);
+    tick_all(&c, TAKEOVER_TURN_MS);
+    tick_all(&c, TAKEOVER_SPREAD_MS);
+    assert_false(stays(&c, 2));
+}
+
 static void an_agent_that_leaves_stands_no_more(void **state)
 {
     struct cluster c;
@@ -625,6 +650,7 @@ int main(void)
         cmocka_unit_test(a_forgotten_round_is_not_voted_about_again),
         cmocka_unit_test(a_server_that_asks_for_the_server_is_silent),
         cmocka_unit_test(an_agent_that_leaves_votes_until_the_next_round_is_decided),
+        cmocka_unit_test(an_agent_that_leaves_votes_about_the_round_after_its_last),
         cmocka_unit_test(an_agent_that_leaves_stands_no_more),
         cmocka_unit_test(an_agent_goes_at_once_if_no_voter_is_left),
         cmocka_unit_test(names_are_printable),
