@@ -29,6 +29,7 @@ void client_fill_known(const struct client *client, struct roster_join *join)
     join->epoch = client->epoch;
     join->held_done = client->done;
     join->server_done = client->server_done.epoch && world_id_equal(client->server_done, client->last_world);
+    join->lapsed = client->lapsed;
     /* A spare of the server that left has an older world, which that server had finished. */
     join->server_left = client->left_epoch && (client->left_epoch == client->last_world.epoch ||
                                                client->left_epoch == client->epoch);
@@ -45,7 +46,7 @@ void client_note_event(const struct membership_event *event, struct roster_join 
     past->last_nodes = event->world.group_world_size;
     past->last_rank = event->world.group_rank;
     past->restart_count = event->world.restart_count;
-    past->held_done = past->server_left = past->server_done = false;
+    past->held_done = past->server_left = past->server_done = past->lapsed = false;
 }
 
 static void send_join(struct client *client, struct instant now)
@@ -334,6 +335,7 @@ static void take_past(struct client *client, const struct roster_join *past)
     client->restart_count = past->restart_count;
     client->epoch = past->epoch;
     client->left_epoch = past->server_left ? past->epoch : 0;
+    client->lapsed = past->lapsed;
     client->ever_joined = past->epoch != 0;
 }
 

@@ -42,6 +42,7 @@ struct client {
     uint64_t left_epoch;           /* epoch of the last server that sent HANDOVER; 0: none has */
     struct world_id last_world;    /* world that was given out */
     struct world_id server_done;   /* the world whose part on the server is done */
+    bool lapsed;                   /* the lease of that world has ended */
     int last_nodes, last_rank;
     int64_t restart_count; /* from the last world that was given out, or from HANDOVER */
     uint64_t held_at;      /* numbers when held was set */

@@ -43,6 +43,7 @@ int client_check_lease(struct client *client, struct instant now, struct muster_
 {
     if (client->over || !instant_reached(now, client_lease_end(client)))
         return 0;
+    client->lapsed = client->lease_ns && instant_reached(now, client_lease_limit(client));
     const char *why = client->lease_ns ? "the others may continue without this node"
                                        : "it was lost together with its workers; waiting until it comes back";
     return client_stop_held(client, err, "the server %s has not answered for %.4g s: %s",

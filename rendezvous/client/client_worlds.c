@@ -44,6 +44,7 @@ int client_give_withheld(struct client *client, struct instant now, struct muste
     client->held = client->world.world.id;
     client->held_stops = false;
     client->last_world = client->held;
+    client->lapsed = false;
     client->last_nodes = client->world.world.group_world_size;
     client->last_rank = client->world.world.group_rank;
     client->restart_count = client->world.world.restart_count;

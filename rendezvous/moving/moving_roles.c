@@ -255,6 +255,7 @@ static int take_office(struct transport *c, struct muster_error *err)
     own.last_rank = c->past.last_rank;
     own.restart_count = c->past.restart_count;
     own.server_left = c->past.server_left;
+    own.lapsed = c->past.lapsed;
     own.server_done = c->past.server_done;
     own.epoch = c->past.epoch;
     own.vote_addr = c->rules.self.address;

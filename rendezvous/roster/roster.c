@@ -93,6 +93,7 @@ static void fill_slot(struct roster_work *w, struct roster_member *member)
     member->local = join->local;
     member->draining = member->evicted = member->verdict_sent = false;
     member->last = join->last;
+    member->lapsed = join->lapsed;
     member->wanted_rank = join->node_rank;
     member->arrival = ++roster->arrivals;
     if (strcmp(member->name, join->agent_name) != 0)

@@ -232,6 +232,7 @@ struct roster_join {
     int last_rank;         /* its group rank there */
     bool server_done;      /* its server reported that its own workers of that world have all exited 0 */
     bool server_left;      /* elastic: its server has sent HANDOVER, when all had stopped */
+    bool lapsed;           /* elastic: the lease of that world has ended: the others may have another one */
     int64_t restart_count; /* from that world, or from HANDOVER */
     uint64_t epoch;        /* epoch of the server that accepted it last; 0: none has */
     uint64_t proof;        /* from the last AGAIN; 0: none */

@@ -33,8 +33,8 @@ bool roster_is_accounted_for(const struct roster *roster)
         return false; /* as a rule, without a look at all slots: each JOIN asks */
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
-        stopped += member->state == MEMBER_JOINED && member->last.epoch == roster->before.epoch &&
-                   member->last.round == roster->before.round;
+        stopped += member->state == MEMBER_JOINED && !member->lapsed &&
+                   member->last.epoch == roster->before.epoch && member->last.round == roster->before.round;
     }
     return stopped >= roster->before_nodes - 1;
 }

@@ -36,6 +36,7 @@ struct roster_member {
     struct instant last_received;
     struct instant lost_at; /* unless it comes back before: its connection broke; never: unknown */
     struct world_id last;   /* that it had when it joined */
+    bool lapsed;            /* it may not know the job's last world */
     int wanted_rank;        /* -1: any */
     int group_rank;         /* in the last world that it or its name was in; -1: none */
     uint32_t round;         /* round of that world */

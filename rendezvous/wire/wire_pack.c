@@ -242,6 +242,7 @@ static void pack_join(struct parts *parts, const struct wire_message *message)
     out->server_done = join->server_done;
     out->last_rank = join->last_rank;
     out->server_left = join->server_left;
+    out->lapsed = join->lapsed;
     out->proof = join->proof;
     if (join->vote_addr)
         out->vote_addr = (char *)join->vote_addr;

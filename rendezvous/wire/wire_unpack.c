@@ -224,6 +224,7 @@ static int take_join(struct wire_message *out, const Muster__Envelope *envelope,
         .server_done = in->server_done,
         .last_rank = in->last_rank,
         .server_left = in->server_left,
+        .lapsed = in->lapsed,
         .proof = in->proof,
     };
     if (in->restart_count < 0 || in->restart_count > ROSTER_RESTARTS_LIMIT || in->last_nodes < 0 ||

@@ -78,6 +78,7 @@ void cluster_add_past(const struct node *node, struct roster_join *join)
     join->last_rank = node->past.last_rank;
     join->restart_count = node->past.restart_count;
     join->server_left = node->past.server_left;
+    join->lapsed = node->past.lapsed;
     join->server_done = node->past.server_done;
     join->epoch = node->past.epoch;
 }

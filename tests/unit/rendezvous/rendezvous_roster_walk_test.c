@@ -276,6 +276,7 @@ static void spoil(struct walk *walk, struct roster_join *join)
     default:
         join->server_done = walk_one_in(walk, 2);
         join->server_left = walk_one_in(walk, 2);
+        join->lapsed = walk_one_in(walk, 4);
         join->held_done = walk_one_in(walk, 2);
         join->epoch = 41;
         break;

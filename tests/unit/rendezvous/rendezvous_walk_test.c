@@ -188,6 +188,7 @@ static void random_join(struct walk *walk, struct wire_message *m)
                                    .last_rank = small(walk) - 1,
                                    .server_done = walk_one_in(walk, 2),
                                    .server_left = walk_one_in(walk, 2),
+                                   .lapsed = walk_one_in(walk, 4),
                                    .restart_count = walk_one_in(walk, 6) ? number(walk) : walk_below(walk, 3),
                                    .epoch = (uint64_t)walk_below(walk, 3)};
 }

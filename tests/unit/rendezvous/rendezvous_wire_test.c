@@ -221,6 +221,9 @@ static void small_ones_come_through(void **state)
     message = some_join();
     message.join.server_left = true;
     assert_true(round_trip(&message)->join.server_left);
+    assert_false(round_trip(&message)->join.lapsed);
+    message.join.lapsed = true;
+    assert_true(round_trip(&message)->join.lapsed);
 }
 
 static struct world_record some_record(int voters)
