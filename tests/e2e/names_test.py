@@ -25,10 +25,10 @@ class NamesTest(unittest.TestCase):
         self.addCleanup(self.cluster.close)
         self.here, self.there = self.cluster.nodes
 
-    def agent(self, k, *more, name="node0"):
+    def agent(self, k, *more, name="node0", program=("true",)):
         return self.cluster.nodes[k].start(
             MUSTER, "run", "--nnodes=2", f"--node-rank={k}", f"--master-addr={name}", f"--master-port={PORT}",
-            "--join-timeout=60", *more, "--", "true", MUSTER_HOSTNAME=None,
+            "--join-timeout=60", *more, "--", *program, MUSTER_HOSTNAME=None,
         )  # fmt: skip
 
     def finish(self, agents, code=0):
@@ -68,6 +68,23 @@ class Static(NamesTest):
         agent.wait_said("resolving the name node0")
         agent.signal(signal.SIGTERM)
         self.finish([agent], 143)  # which waits for far less
+
+    def its_own_name_is_slow(self, delay):
+        """The interface that the serving node's worker gets; the other node knows the address."""
+        self.cluster.publish("job", self.here.address, delay=delay)  # node0 is in the node's own file
+        program = ("sh", "-c", "echo interface $GLOO_SOCKET_IFNAME.")
+        agents = [self.agent(0, name="job", program=program), self.agent(1, name=self.here.address, program=program)]
+        said = self.finish(agents)[0]
+        self.assertIn("interface eth0.", agents[1].printed())
+        return agents[0].printed(), said
+
+    def test_the_serving_node_awaits_its_own_name_for_a_moment(self):
+        self.assertIn("interface eth0.", self.its_own_name_is_slow(0.3)[0])
+
+    def test_the_serving_node_awaits_its_own_name_no_longer(self):
+        printed, said = self.its_own_name_is_slow(1000)
+        self.assertIn("interface .", printed)
+        self.assertIn("job has no address yet on this node, which serves", said)
 
     def test_it_never_comes(self):
         self.cluster.unpublish("node0")

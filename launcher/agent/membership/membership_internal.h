@@ -14,6 +14,7 @@ struct agent_membership {
     struct resolver *resolver; /* looks up the server's name */
     struct loop_source name;
     bool resolved;                         /* its addresses can be read */
+    bool awaited;                          /* on the serving node, once */
     bool following;                        /* it is for a server that is silent */
     struct instant look_up_at;             /* the name may be resolved again */
     bool serves_here;                      /* the roster, or is trying to */

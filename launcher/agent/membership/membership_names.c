@@ -71,6 +71,27 @@ static int serve_job(struct agent *agent, struct muster_error *err)
     return err->code == MUSTER_E_BUSY ? agent_server_find_holder(agent, holder_known, err) : -1;
 }
 
+/* A worker without its interface may take one that the others do not reach: worth a moment, in which the
+ * server goes on in its own thread. A name that takes longer holds up no job. */
+enum { NAME_PATIENCE_MS = 500 };
+
+static void await_name(struct agent *agent)
+{
+    struct agent_membership *membership = agent->membership;
+    struct pollfd answer = {membership->resolver ? resolver_fd(membership->resolver) : -1, POLLIN, 0};
+    char first[ADDRESS_TEXT];
+    if (membership->resolved || !membership->resolver)
+        return;
+    if (poll(&answer, 1, membership->awaited ? 0 : NAME_PATIENCE_MS) == 1)
+        membership->resolved = resolver_result(membership->resolver, first, sizeof first, NULL) == 0;
+    else if (!membership->awaited)
+        log_warning(&agent->log,
+                    "%s has no address yet on this node, which serves: the interface of its workers is their "
+                    "own choice; --local-addr names it",
+                    agent->config->master_addr);
+    membership->awaited = true;
+}
+
 /* The address by which the others reach this node. First of all that of the endpoint, as they have it: the
  * node's own address for the workers may be on another network. */
 const char *agent_membership_server_address(struct agent *agent)
@@ -81,13 +102,10 @@ const char *agent_membership_server_address(struct agent *agent)
     const char *moved = membership->handle ? membership_server(membership->handle) : "";
     if (*moved)
         return moved;
-    char first[ADDRESS_TEXT], *out = membership->server_address;
+    char *out = membership->server_address;
     if (!membership->serves_here || !config_meets(config) || *out)
         return out;
-    /* whether the master's name has its addresses by now */
-    struct pollfd answer = {membership->resolver ? resolver_fd(membership->resolver) : -1, POLLIN, 0};
-    if (!membership->resolved && poll(&answer, 1, 0) == 1)
-        membership->resolved = resolver_result(membership->resolver, first, sizeof first, NULL) == 0;
+    await_name(agent);
     if (!strcmp(master, "localhost"))
         found = agent_server_address(agent);
     else if (resolver_is_local(master))
