@@ -4,7 +4,7 @@
 # DIR/.packages names what is there, DIR/.owners the package and version that each library comes from.
 set -euo pipefail
 packages=(libc6-dev libgomp1 libzmq3-dev libsodium-dev libprotobuf-c-dev libyaml-dev libjansson-dev libmicrohttpd-dev libncurses-dev libcmocka-dev
-  libopenblas-openmp-dev zlib1g-dev libpng-dev libzstd-dev libxxhash-dev)
+  libopenblas-openmp-dev libdnnl-dev zlib1g-dev libpng-dev libzstd-dev libxxhash-dev)
 [ $# -ge 1 ] || { echo "usage: aarch64_sysroot.sh DIR [PACKAGE...]" >&2; exit 2; }
 mkdir -p "$1"
 root=$(cd "$1" && pwd)
