@@ -11,17 +11,10 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import timedelta
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import torch_python  # noqa: E402
-
-torch = torch_python.require()
-import torch.distributed as dist  # noqa: E402
+from record import LONG, SHORT, dist, together, torch, torch_python
 
 CLIENTS = 8
-LONG = timedelta(seconds=300)
-SHORT = timedelta(milliseconds=300)
 
 
 class OurServer:
@@ -189,28 +182,11 @@ def barrier(server):
         store.barrier("gate", CLIENTS, LONG)
         assert late, "a barrier opened before everybody was there"
 
-    run_threads(arrive)
+    together(CLIENTS, arrive)
     lone = client(server)
     raises("", lone.barrier, "nobody else", 2, SHORT)
     assert lone.add("after the barrier", 1) == 1
     lone.barrier("gate", CLIENTS, LONG)  # late ones pass
-
-
-def run_threads(body):
-    failures = []
-
-    def guarded(index):
-        try:
-            body(index)
-        except BaseException as error:  # noqa: BLE001 - told to the main thread
-            failures.append(f"client {index}: {error!r}")
-
-    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
 
 
 def clients_at_once(server):
@@ -224,7 +200,7 @@ def clients_at_once(server):
             assert got == [f"{turn}-{i}".encode() for i in range(CLIENTS)], got
             store.add("total", 1)
 
-    run_threads(body)
+    together(CLIENTS, body)
     assert client(server).add("total", 0) == 50 * CLIENTS
 
 

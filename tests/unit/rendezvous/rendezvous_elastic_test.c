@@ -225,14 +225,19 @@ static void a_spare_takes_over(void **state)
     assert_int_equal(f->world[3].group_rank, 3);
 }
 
-static void fewer_than_the_least_wait_again(void **state)
+static void two_run(struct elastic_fixture *f)
 {
-    struct elastic_fixture *f = *state;
     elastic_join(f, 0, "node0");
     elastic_join(f, 1, "node1");
     elastic_pass(f, LAST_CALL_S, elastic_all, 1);
     elastic_report(f, 0, MEMBERSHIP_REPORT_RUNNING);
     elastic_report(f, 1, MEMBERSHIP_REPORT_RUNNING);
+}
+
+static void fewer_than_the_least_wait_again(void **state)
+{
+    struct elastic_fixture *f = *state;
+    two_run(f);
     elastic_event_of(f, 1,
                      (struct roster_event){.kind = ROSTER_DRAIN, .exit_code = 143, .grace_ns = NS_PER_S});
     elastic_event_of(f, 1, (struct roster_event){.kind = ROSTER_LEAVE, .exit_code = 143});
@@ -329,11 +334,7 @@ static void a_spare_of_a_lost_members_name_is_no_second_runs(void **state)
 static void the_done_keep_the_lost_from_being_forgotten(void **state)
 {
     struct elastic_fixture *f = *state;
-    elastic_join(f, 0, "node0");
-    elastic_join(f, 1, "node1");
-    elastic_pass(f, LAST_CALL_S, elastic_all, 1);
-    elastic_report(f, 0, MEMBERSHIP_REPORT_RUNNING);
-    elastic_report(f, 1, MEMBERSHIP_REPORT_RUNNING);
+    two_run(f);
     elastic_report(f, 0, MEMBERSHIP_REPORT_DONE);
     elastic_pass(f, 3, elastic_all,
                  0); /* node1 is lost, and its workers may go on without node0, which is done */

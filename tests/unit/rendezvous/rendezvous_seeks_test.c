@@ -261,19 +261,24 @@ static struct takeover *rules_of(struct job *job, int i)
     return &job->nodes[i].membership->transport->rules;
 }
 
+static void open_two_and_a_spare(struct job *job)
+{
+    for (int i = 0; i < ROOM; i++)
+        job->ports[i] = test_free_port();
+    open_node(job, 0, 2);
+    open_node(job, 1, 2);
+    while (!job->nodes[0].world.epoch || !job->nodes[1].world.epoch)
+        turn(job);
+    open_node(job, 2, 2);
+}
+
 /* Two nodes, and two spares: the first spare takes a lost node's place, and the other one becomes a voter. It
  * gets no world, and hears of its vote at once: the next loss may be the first spare's. */
 static void a_spare_that_becomes_a_voter_with_a_new_world_opens_its_door(void **state)
 {
     struct job job = {.seed = 1, .random = 1};
     (void)state;
-    for (int i = 0; i < ROOM; i++)
-        job.ports[i] = test_free_port();
-    open_node(&job, 0, 2);
-    open_node(&job, 1, 2);
-    while (!job.nodes[0].world.epoch || !job.nodes[1].world.epoch)
-        turn(&job);
-    open_node(&job, 2, 2);
+    open_two_and_a_spare(&job);
     while (rules_of(&job, 0)->known.voter_count != 3) /* the first spare */
         turn(&job);
     open_node(&job, 3, 2);
@@ -296,13 +301,7 @@ static void a_spare_that_is_lost_votes_no_more(void **state)
 {
     struct job job = {.seed = 1, .random = 1};
     (void)state;
-    for (int i = 0; i < ROOM; i++)
-        job.ports[i] = test_free_port();
-    open_node(&job, 0, 2);
-    open_node(&job, 1, 2);
-    while (!job.nodes[0].world.epoch || !job.nodes[1].world.epoch)
-        turn(&job);
-    open_node(&job, 2, 2);
+    open_two_and_a_spare(&job);
     while (rules_of(&job, 0)->known.voter_count != 3 || rules_of(&job, 1)->known.voter_count != 3)
         turn(&job);
     membership_destroy(job.nodes[2].membership, 0);
