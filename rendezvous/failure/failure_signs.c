@@ -103,6 +103,22 @@ static const char *sign_of_home(const char *text)
     return first_of(text, strlen(text), at_home, sizeof at_home / sizeof *at_home);
 }
 
+/* "rank 3 cannot go on: ", which libmuster puts before the reason of another rank (runtime/world/agree.h).
+ * The reason may be any error, also one of that rank's machine. */
+static const char *sign_of_agreement(const char *text, size_t length)
+{
+    static const char words[] = " cannot go on: ";
+    for (const char *at = text, *end = text + length;
+         (at = memmem(at, (size_t)(end - at), words, sizeof words - 1)); at++) {
+        const char *digits = at;
+        while (digits > text && digits[-1] >= '0' && digits[-1] <= '9')
+            digits--;
+        if (digits < at && digits - text >= 5 && !memcmp(digits - 5, "rank ", 5))
+            return digits - 5;
+    }
+    return NULL;
+}
+
 /* PyTorch puts "[rank3]: " before each line of a traceback. */
 static const char *behind_rank(const char *line)
 {
@@ -147,20 +163,24 @@ static size_t words_of_exception(const char *exception)
 
 bool failure_says_peer_gone(const char *text)
 {
-    const char *exception = last_exception(text);
+    const char *exception = last_exception(text), *words = exception ? exception : text;
+    const size_t length = exception ? words_of_exception(exception) : strlen(text);
+    if (sign_of_agreement(words, length))
+        return true;
     if (sign_of_home(text))
         return false;
-    if (exception)
-        return sign_of_peer(exception, words_of_exception(exception)) != NULL;
-    return sign_of_peer(text, strlen(text)) != NULL;
+    return sign_of_peer(words, length) != NULL;
 }
 
 bool failure_shows_trouble(const struct worker_failure *failure)
 {
-    static const char traceback[] = "Traceback (most recent call last)";
+    static const char traceback[] = "Traceback (most recent call last)", trainer[] = "muster-train: ";
     if (*failure->message)
         return !failure_says_peer_gone(failure->message);
-    return !failure_says_peer_gone(failure->tail) && strstr(failure->tail, traceback);
+    if (failure_says_peer_gone(failure->tail))
+        return false;
+    const char *own = failure->signal ? NULL : strstr(failure->tail, trainer);
+    return strstr(failure->tail, traceback) || (own && strstr(own, "error: "));
 }
 
 /* Last words of C and C++ before abort(). */

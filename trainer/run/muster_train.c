@@ -309,10 +309,10 @@ static int run_command(struct run *run, const struct command *command, bool *ref
 
 /* ---- the end of a run that failed ---- */
 
-/* Time for other ranks to print their errors. A rank that has only learned that another rank cannot start
- * waits less: that rank may have died. */
-#define MEETING_NS      (5 * NS_PER_S)
-#define PEER_MEETING_NS (NS_PER_S)
+/* Time for other ranks to print their errors. Where the error may do better the next time it is shorter: the
+ * other ranks may have died of it. */
+#define MEETING_NS       (5 * NS_PER_S)
+#define SHORT_MEETING_NS (NS_PER_S)
 
 /* A rank whose settings are refused has no world yet: the others learn of it there, instead of waiting. */
 static void run_refuse(struct run *run, const struct muster_error *err)
@@ -345,10 +345,11 @@ static int run_fail(struct run *run, bool refused, const struct muster_error *er
     else if (prints)
         fprintf(stderr, "muster-train: error: %s\n", err->text);
     place_linger(run, err);
-    /* The launcher stops all ranks as soon as one has ended. Before the first step a rank whose peer cannot
-     * go on gives that peer the time to print why, and to report that a restart is in vain. */
+    /* The launcher stops all ranks as soon as one has ended. Before the first step the ranks, which learn of
+     * each other's errors at once, give each other the time to print, and to report that a restart is in
+     * vain. */
     if (fatal || no_step)
-        muster_fatal_meet(run->world, fatal ? MEETING_NS : err->code == MUSTER_E_PEER ? PEER_MEETING_NS : 0);
+        muster_fatal_meet(run->world, fatal ? MEETING_NS : SHORT_MEETING_NS);
     return exit_code;
 }
 

@@ -62,6 +62,16 @@ static void the_class_of_every_kind(void **state)
         {with_tail(1, 0, "rank 1 (pid 7) exited during all_gather"), FAILURE_CASCADE},
         /* in the exception or its traceback, where stderr is not known */
         {{.exit_code = 1, .message = "DistBackendError: NCCL error"}, FAILURE_CASCADE},
+        /* the reason of another rank, also where the text is that of an error of its own */
+        {with_tail(138, 0, "muster-train: rank 0: error: rank 13 cannot go on: mmap: Cannot allocate memory"),
+         FAILURE_CASCADE},
+        {{.exit_code = 2, .no_restart = true, .message = "rank 1 cannot go on: no file x"}, FAILURE_CASCADE},
+        {with_tail(1, 0, "  File \"t.py\", line 1\nmuster.Error: rank 1 cannot go on: CUDA error: no"),
+         FAILURE_CASCADE},
+        {with_tail(1, 0, "rank 1 cannot go on: x\n  File \"t.py\", line 1\nValueError: no"), FAILURE_EXIT},
+        {with_tail(1, 0, "rank cannot go on: x"), FAILURE_EXIT},
+        {with_tail(1, 0, "1 cannot go on: x"), FAILURE_EXIT},
+        {with_tail(1, 0, "crank1 cannot go on: x"), FAILURE_EXIT},
         /* a traceback ended it; later messages of the failing process did not */
         {with_tail(
              0, SIGABRT,
@@ -318,6 +328,14 @@ static void who_was_failing_already(void **state)
     strcpy(f.message, "DistBackendError: NCCL error");
     assert_false(failure_shows_trouble(&f));
     f = with_tail(0, SIGTERM, "Traceback (most recent call last):\nBrokenPipeError: [Errno 32] Broken pipe");
+    assert_false(failure_shows_trouble(&f));
+    f = with_tail(138, 0, "muster-train: rank 1: error: no memory");
+    assert_true(failure_shows_trouble(&f));
+    f = with_tail(138, 0, "muster-train: rank 0: error: rank 1 cannot go on: no memory");
+    assert_false(failure_shows_trouble(&f));
+    f = with_tail(0, SIGTERM, "muster-train: error: written while it was stopped");
+    assert_false(failure_shows_trouble(&f));
+    f = with_tail(143, 0, "muster-train: stopped after step 7");
     assert_false(failure_shows_trouble(&f));
     f = with_tail(0, SIGTERM, "step 7");
     assert_false(failure_shows_trouble(&f));
