@@ -81,17 +81,35 @@ static bool prevails(struct listener_search *s)
     return s->found < 0;
 }
 
+/* Until a listener was found, or the time is over. */
+static bool look_until_then(struct listener_search *s)
+{
+    while ((s->found = look_once(s, 0, s->count)) < 0 && !instant_reached(clock_now(NULL), s->until))
+        (void)poll(NULL, 0, PAUSE_MS);
+    return s->found >= 0;
+}
+
+/* The listener that was found may be the claim of a search that gives way, even to this one: where two wait
+ * for each other's listener, none serves. */
+static bool stays(const struct listener_search *s)
+{
+    (void)poll(NULL, 0, SHORT_PAUSE_MS);
+    return look_once(s, s->found, s->found + 1) >= 0;
+}
+
 void listener_search_run(void *payload)
 {
     struct listener_search *s = payload;
     s->claim = -1;
-    while ((s->found = look_once(s, 0, s->count)) < 0 && !instant_reached(clock_now(NULL), s->until))
-        (void)poll(NULL, 0, PAUSE_MS);
-    if (s->found >= 0 || !s->claims)
-        return;
-    s->claim = tcp_listen_quietly(*s->bind ? s->bind : NULL, s->port);
-    if (s->claim >= 0 && !prevails(s))
+    do {
+        if (look_until_then(s))
+            continue;
+        if (s->claims)
+            s->claim = tcp_listen_quietly(*s->bind ? s->bind : NULL, s->port);
+        if (s->claim < 0 || prevails(s))
+            return;
         (void)close(take_fd(&s->claim)); /* nothing was accepted */
+    } while (s->claims && !stays(s));
 }
 
 void listener_search_destroy(void *payload)

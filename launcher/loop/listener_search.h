@@ -5,6 +5,7 @@
  * A search that claims and finds no listener listens itself, and then looks once more. Of two searches that
  * claim at once at least one sees the other: the later of them. A node with a later place gives way at once.
  * A node with an earlier place waits a little for that. A listener that stays has looked before, and serves.
+ * A search that claims looks once more at the listener that it found, and begins anew if that has gone.
  */
 #ifndef MUSTER_LAUNCHER_LOOP_LISTENER_SEARCH_H
 #define MUSTER_LAUNCHER_LOOP_LISTENER_SEARCH_H

@@ -1,6 +1,7 @@
 /* listener_search.h: of several that look for each other at the same time exactly one listens in the end. */
 #include "launcher/loop/listener_search.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -76,6 +77,38 @@ static void test_the_port_is_taken_here(void **state)
     listener_search_destroy(s);
 }
 
+/* Listens until a search has found it, as a claim does that gives way. */
+static void *give_way(void *context)
+{
+    int *fd = context;
+    scope_close int peer = accept(*fd, NULL, NULL);
+    guard_close(fd);
+    return NULL;
+}
+
+/* On a busy machine the listener may outlive the second look: repeated. */
+static void test_the_found_one_gives_way(void **state)
+{
+    (void)state;
+    bool claimed = false;
+    for (int round = 0; round < 200 && !claimed; round++) {
+        struct muster_error err = {0};
+        struct listener_search *s = search_of(round % 2, free_port());
+        pthread_t thread;
+        uint16_t port;
+        int fd = tcp_listen(s->addresses[0], s->port, &port, &err);
+        assert_true(fd >= 0);
+        assert_int_equal(fcntl(fd, F_SETFL, 0), 0); /* accept waits */
+        assert_int_equal(pthread_create(&thread, NULL, give_way, &fd), 0);
+        listener_search_run(s);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        claimed = s->claim >= 0;
+        assert_int_equal(s->found, claimed ? -1 : 0);
+        listener_search_destroy(s);
+    }
+    assert_true(claimed);
+}
+
 struct racer {
     struct listener_search *search;
     pthread_barrier_t *begin;
@@ -122,6 +155,7 @@ int main(void)
         cmocka_unit_test(test_nobody_listens),
         cmocka_unit_test(test_without_a_claim),
         cmocka_unit_test(test_the_port_is_taken_here),
+        cmocka_unit_test(test_the_found_one_gives_way),
         cmocka_unit_test(test_two_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
