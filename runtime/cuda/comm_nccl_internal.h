@@ -111,6 +111,7 @@ struct nccl_comm {
     uint32_t splits;
     /* Collectives' number, equal on all ranks: written by the issuing thread under the family's lock. */
     uint64_t collectives, chain;
+    struct comm_op last;                            /* the last of them; the same */
     uint64_t place[COMM_CALLS], chains[COMM_CALLS]; /* both with the call in this slot */
     bool issuing;         /* NCCL has the call in the slot after the last that counts; family's lock */
     struct nccl_watched { /* state of the watching thread */

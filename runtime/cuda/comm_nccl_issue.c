@@ -264,6 +264,7 @@ static void count_call(struct nccl_comm *comm, const struct comm_op *op, int slo
     (void)pthread_mutex_lock(&comm->family->lock);
     if (!comm_is_pair(op->kind)) { /* the other ranks know nothing of those */
         comm->collectives++;
+        comm->last = *op;
         comm->chain = text_hash(comm->chain ? comm->chain : TEXT_HASH_START, &what.count, sizeof what.count);
         comm->chain = text_hash(comm->chain, &what.tag, 5 * sizeof what.tag);
     }

@@ -87,6 +87,7 @@ static void note_of(const struct nccl_comm *comm, enum nccl_note_kind kind, stru
     (void)snprintf(note->name, sizeof note->name, "%.63s", comm->comm.name);
     note->issued = note->at = comm->collectives;
     note->chain = comm->chain;
+    note->op = comm->last;
 }
 
 /* Has the oldest operation begun on the device, and since when? */
@@ -125,11 +126,12 @@ static void look_at_still(struct nccl_comm *comm, int slot, bool waits, struct i
     struct nccl_watched *w = &comm->watched;
     int64_t still = instant_diff_ns(now, w->changed);
     int64_t least = comm->comm.timeout_ns / 8;
+    const bool asks = waits && !comm_is_pair(comm->comm.calls[slot].op.kind); /* of others' progress */
     if (still < (least < NCCL_STILL_NS ? least : NCCL_STILL_NS))
         return;
     if (!w->posted || w->posted_issued != w->issued || w->posted_finished != w->finished) {
         note_of(comm, NOTE_POST, &look->note);
-        if (waits) {
+        if (asks) {
             look->note.op = comm->comm.calls[slot].op;
             look->note.at = comm->place[slot];
             look->note.chain = comm->chains[slot];
@@ -137,8 +139,7 @@ static void look_at_still(struct nccl_comm *comm, int slot, bool waits, struct i
         w->posted = true;
         w->posted_issued = w->issued;
         w->posted_finished = w->finished;
-    } else if (waits && instant_diff_ns(now, w->asked) >= NCCL_ASK_NS &&
-               !comm_is_pair(comm->comm.calls[slot].op.kind)) {
+    } else if (asks && instant_diff_ns(now, w->asked) >= NCCL_ASK_NS) {
         note_of(comm, NOTE_ASK, &look->note);
         look->note.issued = comm->place[slot];
         w->asked = now;

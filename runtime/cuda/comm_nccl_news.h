@@ -13,7 +13,7 @@
 enum { NEWS_MISSING = 8, NEWS_COMMS = 32 };
 
 enum nccl_note_kind {
-    NOTE_POST,    /* to rank 0: rank has issued so many collectives of comm, and op was number `at` of them */
+    NOTE_POST,    /* to rank 0: rank has issued so many collectives of comm, and op is number `at` of them */
     NOTE_ASK,     /* to rank 0: which ranks have not issued collective `issued` of comm? */
     NOTE_ANSWER,  /* rank 0's answer: missing */
     NOTE_FAILURE, /* rank failed with error */

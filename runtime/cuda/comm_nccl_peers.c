@@ -179,6 +179,8 @@ void nccl_peers_leave(struct nccl_family *family, const struct nccl_comm *comm)
     (void)pthread_mutex_lock(&family->lock);
     note.issued = note.at = comm ? comm->collectives : 0;
     note.chain = comm ? comm->chain : 0; /* rank 0 compares it with the others' operations up to there */
+    if (comm)
+        note.op = comm->last;
     (void)pthread_mutex_unlock(&family->lock);
     nccl_peers_send(family, &note);
 }

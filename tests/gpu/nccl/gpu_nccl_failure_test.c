@@ -182,17 +182,24 @@ static int another_tag(struct nccl_rank *r, struct nccl_job *job)
     struct comm_op op = add;
     struct muster_error *err = &job->errors[r->rank];
     op.tag = r->rank == 1 ? 7 : 8;
-    if (!nccl_do(r, r->comm, &op, r->arena.base, r->arena.base, err)) {
+    if (nccl_do(r, r->comm, &op, r->arena.base, r->arena.base, err))
+        return 0;
+    if (job->seed && r->rank == 1) /* it leaves, and the others compare */
+        (void)error_set(err, MUSTER_E_STATE, "left after #1, with tag 7 as #1");
+    else
         await_failure(r, err);
-    }
     return 0;
 }
 
 static void another_tag_is_found_when_ranks_rest(void **state)
 {
     (void)state;
-    struct nccl_job job = {.body = another_tag};
-    (void)run_failing(&job, "in comm test");
+    for (uint64_t leaves = 0; leaves < 2; leaves++) {
+        struct nccl_job job = {.body = another_tag, .seed = leaves};
+        (void)run_failing(&job, " tag 7 as #1");
+        assert_non_null(strstr(job.errors[0].text, "ranks differ in comm test: rank "));
+        assert_non_null(strstr(job.errors[0].text, " issued all_reduce of 100 f32 by sum for tag 8 as #1"));
+    }
 }
 
 static int one_aborts(struct nccl_rank *r, struct nccl_job *job)
