@@ -203,6 +203,29 @@ static void top_k(void **state)
     }
 }
 
+/* An odd number of values of 16 bits is followed by zeros, also where it is one. */
+static void one_kept_value(void **state)
+{
+    (void)state;
+    for (unsigned turn = 0; turn < 2; turn++) {
+        struct setup s;
+        seed = turn * 331 + 7;
+        open_setup(&s, false, true, false);
+        s.count = 1;
+        s.pieces[0].kept = 1;
+        s.wire = turn ? DTYPE_F16 : DTYPE_BF16;
+        s.sizes = compress_measure(s.pieces, 1);
+        const struct compress_call call = call_of(&s);
+        compress_topk_encode(&call, s.host.encoded, s.host.dense);
+        ENQUEUED(cuda_topk_encode(s.device.encoded, s.device.dense, s.device.gradient, s.device.feedback,
+                                  s.pieces, 1, s.wire, s.scalars_there, s.figures_there, s.work, NULL,
+                                  &failed));
+        same("encoded", s.host.encoded, s.device.encoded, 2 * s.sizes.kept);
+        same("sum", s.host.gradient, s.device.gradient, s.elements);
+        close_setup(&s);
+    }
+}
+
 static void power(void **state)
 {
     (void)state;
@@ -302,7 +325,7 @@ int main(int argc, char **argv)
         printf("there is no GPU: %s\n", gpu_missing());
         return 77;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(top_k), cmocka_unit_test(power),
-                                       cmocka_unit_test(few_bits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(top_k), cmocka_unit_test(one_kept_value),
+                                       cmocka_unit_test(power), cmocka_unit_test(few_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

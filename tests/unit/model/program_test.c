@@ -354,6 +354,34 @@ static void attention_may_read_other_layers(void **state)
     bench_close(&bench);
 }
 
+/* Several documents in a row: each has positions of its own, after the rows that no sequence reads. */
+static void documents_read_positions_of_their_own(void **state)
+{
+    (void)state;
+    enum { FIRST = 2, POSITIONS = 5 };
+    static const int32_t places[] = {0, 1, 2, 0, 1, 0, 0, 1, 2, 1};
+    struct muster_error err = {0};
+    struct writer w = begin();
+    (void)program_layer(&w, "embedding");
+    const int table = program_parameter(&w, "table", VOCABULARY, WIDTH, PARAM_INIT_NORMAL, 1),
+              positions = program_parameter(&w, "positions", POSITIONS, WIDTH, PARAM_INIT_NORMAL, 1);
+    program_result(&w, program_embedding_from(&w, 0, table, positions, FIRST));
+    GUARD(guard_model) struct model *model = finish(&w);
+    assert_int_equal(model_pack(model, &err), 0);
+    struct layer_bench b;
+    bench_open(&b, model, 0, (struct shape){2, 5}, kernels_ref_f64(), VOCABULARY, 1);
+    memcpy(b.more[2], places, sizeof places);
+    double sum = 0;
+    for (int i = 0; i < 10; i++)
+        for (int c = 0; c < WIDTH; c++)
+            sum += b.slope[i * WIDTH + c] *
+                   (b.weight[0][b.tokens[i] * WIDTH + c] + b.weight[1][(FIRST + places[i]) * WIDTH + c]);
+    assert_true(fabs(bench_loss(&b, LAYER_TRAIN) - sum) < 1e-12);
+    bench_check_gradients(&b, "positions of documents");
+    bench_check_sizes(&b, "positions of documents", 0);
+    bench_close(&b);
+}
+
 /* ---- errors ---- */
 
 static void wide(struct writer *w, int x)
@@ -543,6 +571,7 @@ int main(void)
         cmocka_unit_test(a_smaller_shape_needs_no_more),
         cmocka_unit_test(a_parameter_may_be_used_twice),
         cmocka_unit_test(attention_may_read_other_layers),
+        cmocka_unit_test(documents_read_positions_of_their_own),
         cmocka_unit_test(the_writer_keeps_the_first_error_and_names_the_layer),
         cmocka_unit_test(an_operation_outside_of_a_layer_is_refused),
     };
