@@ -160,7 +160,15 @@ class Process:
         return pathlib.Path(f"{self.log}.out").read_text(errors="replace")
 
     def wait_said(self, text, limit=LIMIT):
-        wait_until(lambda: text in self.said(), f"{self.log.name} says '{text}'", limit)
+        def is_there():
+            over = not self.runs()  # asked first: an ended program writes no more
+            if text in self.said():
+                return True
+            if over:
+                raise AssertionError(f"{self.log.name} has ended with {self.poll()}, without '{text}':\n{self.said()}")
+            return False
+
+        wait_until(is_there, lambda: f"{self.log.name} has '{text}':\n{self.said()}\n", limit)
 
 
 class Node:

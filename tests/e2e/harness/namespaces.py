@@ -11,6 +11,8 @@ import shutil
 import subprocess
 import tempfile
 
+import harness
+
 LIMIT = 300  # for any command
 
 
@@ -57,6 +59,7 @@ exec cat
 """
 
     def __init__(self, number, folder, name=None, resolver=None):
+        harness.be_prompt()
         self.number = number
         self.name = name or f"node{number}"
         self.hosts = folder / f"hosts.{number}"
