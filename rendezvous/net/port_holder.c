@@ -5,11 +5,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
@@ -64,14 +66,32 @@ static bool process_has_socket(const char *pid, const char *link)
     return false;
 }
 
-/* Two programs are one where their files are. */
+/* The path of a program's file. The kernel marks one that was replaced since the program started, as an
+ * installation of another version does. */
+static bool read_program_path(const char *link, char *path, size_t size)
+{
+    static const char mark[] = " (deleted)";
+    const ssize_t length = readlink(link, path, size - 1);
+    if (length <= 0)
+        return false;
+    path[length] = '\0';
+    char *end = path + length - (ssize_t)(sizeof mark - 1);
+    if (end > path && !strcmp(end, mark))
+        *end = '\0';
+    return true;
+}
+
+/* Two programs are one where their files are, or are at one place. */
 static bool is_same_program(const char *pid)
 {
-    char path[64];
+    char link[64], their_path[PATH_MAX], our_path[PATH_MAX];
     struct stat theirs, ours;
-    (void)snprintf(path, sizeof path, "/proc/%.20s/exe", pid);
-    return stat(path, &theirs) == 0 && stat("/proc/self/exe", &ours) == 0 && theirs.st_dev == ours.st_dev &&
-           theirs.st_ino == ours.st_ino;
+    (void)snprintf(link, sizeof link, "/proc/%.20s/exe", pid);
+    if (stat(link, &theirs) == 0 && stat("/proc/self/exe", &ours) == 0 && theirs.st_dev == ours.st_dev &&
+        theirs.st_ino == ours.st_ino)
+        return true;
+    return read_program_path(link, their_path, sizeof their_path) &&
+           read_program_path("/proc/self/exe", our_path, sizeof our_path) && !strcmp(their_path, our_path);
 }
 
 static void describe_process(const char *pid, struct port_holder *holder)

@@ -13,7 +13,7 @@ extern "C" {
 struct port_holder {
     int pid;           /* 0: not found (another user's, another pid namespace) */
     char command[17];  /* its name in the kernel; "?" if unknown */
-    bool same_program; /* it executes the same file as this process */
+    bool same_program; /* it executes the same file as this process, or what was at its place before */
 };
 
 /* Reads /proc/net/tcp, tcp6 and the descriptors in /proc; may take long with many processes. The processes

@@ -3,6 +3,7 @@
     MUSTER_BUILD=build python3 tests/e2e/network/meeting_test.py [TestClass.test_name ...]"""
 
 import pathlib
+import shutil
 import sys
 import tempfile
 import time
@@ -27,9 +28,9 @@ class Meeting(unittest.TestCase):
         self.addCleanup(self.cluster.close)
         self.nodes = self.cluster.nodes
 
-    def elastic(self, k, endpoint, nnodes="2", script="true", **environment):
+    def elastic(self, k, endpoint, nnodes="2", script="true", muster=MUSTER, **environment):
         return self.nodes[k].start(
-            MUSTER, "run", f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}:{PORT}", "--rdzv-id=job",
+            muster, "run", f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}:{PORT}", "--rdzv-id=job",
             "--join-timeout=30", "--last-call-timeout=1", "--termination-log=", "--", "sh", "-c", script, FOLDER=str(self.folder),
             **{"MUSTER_HOSTNAME": None, **environment},
         )  # fmt: skip
@@ -91,10 +92,16 @@ class NameOfSeveral(Meeting):
 
 
 class SecondRun(Meeting):
-    def start_first(self):
-        first = [self.elastic(k, self.nodes[0].address, script=WAIT) for k in (0, 1)]
-        cluster.wait_until(lambda: all(agent.printed() for agent in first), "the first run trains")
+    def start_first(self, **more):
+        first = [self.elastic(k, self.nodes[0].address, script=WAIT, **more) for k in (0, 1)]
+        self.train(first, "the first run trains")
         return first
+
+    def train(self, agents, what):
+        cluster.wait_until(
+            lambda: all(agent.printed() or not agent.runs() for agent in agents),
+            lambda: f"{what}: {[agent.said() for agent in agents]}",
+        )
 
     def finish(self, first, second, code):
         for agent in second:
@@ -110,6 +117,16 @@ class SecondRun(Meeting):
             self.assertIn("nothing was run: the job job at 10.66.0.1 port 23456 was another run's, which has ended well", said)
             self.assertIn("exit code 200", said)
 
+    def test_on_the_same_node_after_an_upgrade(self):
+        self.make(2)
+        program, new = self.folder / "muster", self.folder / "new"
+        shutil.copy(MUSTER, program)
+        first = self.start_first(muster=program)
+        shutil.copy(MUSTER, new)
+        new.rename(program)
+        said = self.finish(first, [self.elastic(0, self.nodes[0].address, script=WAIT, muster=program)], SECOND_RUN)
+        self.assertIn("is served by another agent", said[0])
+
     def test_a_spare_is_none(self):
         self.make(3)
         first = self.start_first()
@@ -120,7 +137,7 @@ class SecondRun(Meeting):
         """One node of 1:1 trains; a second one waits for its place, and does not train the job once more."""
         self.make(2)
         first = self.elastic(0, "node0", "1:1", WAIT)
-        cluster.wait_until(first.printed, "the first node trains")
+        self.train([first], "the first node trains")
         second = self.elastic(1, "node0", "1:1", WAIT)
         second.wait_said("the world has its 1 node")
         (self.folder / "go").touch()
