@@ -185,6 +185,12 @@ bool membership_has_news(const struct membership *m)
     return m->operations->has_news && m->operations->has_news(m);
 }
 
+void membership_miss(struct membership *m, int rank)
+{
+    if (m->operations->miss && !m->left && !m->over)
+        m->operations->miss(m, rank);
+}
+
 uint64_t membership_notes_wanted(const struct membership *m)
 {
     return m->operations->notes_wanted ? m->operations->notes_wanted(m) : 0;

@@ -217,6 +217,12 @@ int agent_membership_evict(struct agent *agent, const struct membership_evict *r
     return handle ? membership_evict(handle, request, err) : 0; /* it is repeated when there is a job */
 }
 
+void agent_membership_miss(struct agent *agent, int rank)
+{
+    if (agent->membership->handle)
+        membership_miss(agent->membership->handle, rank);
+}
+
 bool agent_membership_has_news(const struct agent *agent)
 {
     return agent->membership->handle && membership_has_news(agent->membership->handle);

@@ -16,6 +16,8 @@ void agent_membership_drain(struct agent *agent);
 /* An operator's request that a node leaves; the answer is AGENT_EVICTION. -1: this job cannot (err). */
 int agent_membership_evict(struct agent *agent, const struct membership_evict *request,
                            struct muster_error *err);
+/* A worker of this rank has lost a peer, of which no failure is known (membership_miss). */
+void agent_membership_miss(struct agent *agent, int rank);
 /* Whether there is a report that the server has not acknowledged yet. */
 bool agent_membership_has_news(const struct agent *agent);
 /* The verdict on the job; NULL: none yet. */

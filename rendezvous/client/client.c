@@ -81,12 +81,19 @@ int64_t client_lost_after_ns(const struct client *client)
     return waits_for_first(client) ? pace_waiting_lost_ns(nodes) : pace_lost_ns(nodes);
 }
 
-static void send_beat(struct client *client, struct instant now)
+static void send_beat(struct client *client, int missing, struct instant now)
 {
     number_message(client, now);
     client->message.kind = WIRE_BEAT;
     client->message.sequence = 0;
+    client->message.missing = missing;
     (void)client_send_now(client); /* a lost one is followed by the next */
+}
+
+void client_miss(struct client *client, int rank, struct instant now)
+{
+    if (client->joined && !client->over && !client->left)
+        send_beat(client, 1 + rank, now);
 }
 
 static void accepted(struct client *client, uint64_t arrived, struct instant now)
@@ -208,7 +215,7 @@ int client_turn(struct client *client, struct instant now, struct muster_error *
     if (due)
         client->send_at = instant_add(now, interval(client));
     if (client->joined && due)
-        send_beat(client, now);
+        send_beat(client, 0, now);
     /* A JOIN that found no connection is sent as soon as there is one. After the end there is nothing to
      * join for. */
     if (!client->joined && !client->over && (due || !client->join_sent))

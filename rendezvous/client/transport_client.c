@@ -297,6 +297,11 @@ static int client_transport_evict(struct membership *m, const struct membership_
     return 0;
 }
 
+static void client_transport_miss(struct membership *m, int rank)
+{
+    client_miss(m->transport->client, rank, clock_now(m->options.clock));
+}
+
 static void client_transport_progress(const struct membership *m, char *out, size_t size)
 {
     const char *known = client_progress(m->transport->client);
@@ -441,6 +446,7 @@ int transport_client_open(struct membership *m, struct muster_error *err)
         .leave = client_transport_leave,
         .drain = client_transport_drain,
         .evict = client_transport_evict,
+        .miss = client_transport_miss,
         .progress = client_transport_progress,
         .silence = client_transport_silence,
         .has_news = client_transport_has_news,

@@ -155,7 +155,10 @@ void failure_describe(const struct worker_failure *failure, char *out, size_t si
         describe_saying(failure, out, size);
         return;
     }
-    (void)text_append(out, size, "rank %d (pid %d on %s) ", failure->rank, failure->pid, failure->host);
+    if (failure->pid)
+        (void)text_append(out, size, "rank %d (pid %d on %s) ", failure->rank, failure->pid, failure->host);
+    else
+        (void)text_append(out, size, "rank %d (on %s) ", failure->rank, failure->host);
     if (failure->unkillable)
         (void)text_append(out, size, "survived SIGKILL, so its node is unfit");
     else if (failure->hung)

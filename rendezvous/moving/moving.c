@@ -163,6 +163,13 @@ static bool moving_has_news(const struct membership *m)
     return in && in->operations->has_news && in->operations->has_news(in);
 }
 
+static void moving_miss(struct membership *m, int rank)
+{
+    struct membership *in = inner(m);
+    if (in && in->operations->miss)
+        in->operations->miss(in, rank);
+}
+
 static void moving_note(struct membership *m, const char *data, size_t length)
 {
     struct membership *in = inner(m);
@@ -322,6 +329,7 @@ int transport_moving_open(struct membership *m, struct muster_error *err)
         .evict = moving_evict,
         .silence = moving_silence,
         .has_news = moving_has_news,
+        .miss = moving_miss,
         .note = moving_note,
         .notes_wanted = moving_notes_wanted,
         .move = moving_move,

@@ -377,7 +377,7 @@ static int (*const step_table[JOB_STATE_COUNT][ROSTER_EVENT_COUNT])(struct roste
                      on_disconnect, on_tick_forming, roster_on_chosen, roster_on_evict},
     [JOB_STARTING] = {on_join, roster_on_leave_running, roster_on_drain, roster_on_report, on_beat,
                       on_disconnect, on_tick, roster_on_chosen_late, roster_on_evict},
-    [JOB_RUNNING] = {on_join, roster_on_leave_running, roster_on_drain, roster_on_report, on_beat,
+    [JOB_RUNNING] = {on_join, roster_on_leave_running, roster_on_drain, roster_on_report, roster_on_beat,
                      on_disconnect, on_tick, roster_on_chosen_late, roster_on_evict},
     [JOB_STOPPING] = {on_join, roster_on_leave_stopping, roster_on_drain, roster_on_report, on_beat,
                       on_disconnect, on_tick_stopping, roster_on_chosen_late, roster_on_evict},

@@ -251,7 +251,9 @@ struct roster_event {
         uint64_t sequence; /* counts an incarnation's reports from 1; a repeated one is dropped */
         const struct worker_failure *failure; /* FAILED */
     } report;
-    int exit_code;                        /* LEAVE, DRAIN: the agent's exit code */
+    int missing;   /* BEAT: 1 + the rank of a worker of the agent that has lost a peer, of which no failure is
+                      known; 0: none */
+    int exit_code; /* LEAVE, DRAIN: the agent's exit code */
     int64_t grace_ns;                     /* DRAIN: how long the agent can wait for its workers; >= 0 */
     const struct membership_evict *evict; /* EVICT */
 };

@@ -72,6 +72,15 @@ void roster_record(struct roster_work *w, const struct worker_failure *failure, 
     roster->records[cause.record].group_rank = group_rank;
 }
 
+void roster_record_needed(struct roster_work *w, const struct roster_member *done, int missing)
+{
+    struct worker_failure failure = {.rank = done->rank_base, .exit_code = EXIT_CODE_FAILURE};
+    (void)snprintf(failure.host, sizeof failure.host, "%s", done->name);
+    (void)snprintf(failure.message, sizeof failure.message,
+                   "its own code was 0, but rank %d still needs its node", missing);
+    roster_record(w, &failure, done->group_rank, w->now);
+}
+
 void roster_record_lost(struct roster_work *w, const struct roster_member *member, const char *why)
 {
     struct worker_failure failure = {

@@ -172,6 +172,8 @@ bool roster_is_spent(const struct roster *roster);
 /* Adds a cause of the present round's end, or more details of a known cause (failure->completes). */
 void roster_record(struct roster_work *w, const struct worker_failure *failure, int group_rank,
                    struct instant at);
+/* All workers of its node have exited 0, and this rank, which has lost a peer, cannot go on without them. */
+void roster_record_needed(struct roster_work *w, const struct roster_member *done, int missing);
 /* The node held workers of the world whose fate will never be reported. why: how its agent left, if known,
  * else NULL. */
 void roster_record_lost(struct roster_work *w, const struct roster_member *member, const char *why);
@@ -231,6 +233,8 @@ int roster_on_evict_late(struct roster_work *w);
 /* A REPORT; late: the verdict is out, or the server leaves. */
 int roster_on_report(struct roster_work *w);
 int roster_on_report_late(struct roster_work *w);
+/* A BEAT in a round that runs. */
+int roster_on_beat(struct roster_work *w);
 
 /* --- roster_elastic.c: rules of elastic worlds --- */
 

@@ -121,6 +121,33 @@ int roster_on_report(struct roster_work *w)
     return 0;
 }
 
+static const struct roster_member *find_done(const struct roster *roster)
+{
+    for (int i = 0; i < roster->slot_count; i++)
+        if (roster->members[i].state == MEMBER_DONE || roster->members[i].state == MEMBER_DONE_GONE)
+            return &roster->members[i];
+    return NULL;
+}
+
+/* A rank without its peer ends with an error in a few seconds, and takes its state along. A node that is done
+ * fails the round before that. A loss of another kind will be reported, or be found by its silence. */
+int roster_on_beat(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    const struct roster_member *member = roster_sender(w);
+    const int rank = w->event->missing - 1;
+    if (member->state != MEMBER_RUNNING || rank < member->rank_base ||
+        rank - member->rank_base >= member->local_world_size)
+        return 0;
+    const struct roster_member *done = find_done(roster);
+    if (!done)
+        return 0;
+    roster_record_needed(w, done, rank);
+    roster_begin_stop(w);
+    roster_settle(w);
+    return 0;
+}
+
 int roster_on_report_late(struct roster_work *w)
 {
     (void)w; /* the verdict is out */

@@ -118,6 +118,15 @@ static int server_evict(struct membership *m, const struct membership_evict *req
     return 0;
 }
 
+static void server_miss(struct membership *m, int rank)
+{
+    struct command *command = new_command(ROSTER_BEAT, NULL); /* without memory: it is repeated */
+    if (!command)
+        return;
+    command->event.missing = 1 + rank;
+    server_post(m->transport, command);
+}
+
 static void server_progress(const struct membership *m, char *out, size_t size)
 {
     struct transport *c = m->transport;
@@ -316,6 +325,7 @@ static int open_server(struct membership *m, bool votes, struct muster_error *er
         .leave = server_leave,
         .drain = server_drain,
         .evict = server_evict,
+        .miss = server_miss,
         .progress = server_progress,
         .part = server_part,
         .parting = server_parting,

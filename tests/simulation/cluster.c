@@ -48,7 +48,8 @@ uint64_t cluster_luck(const struct cluster *cluster, uint64_t a, uint64_t b, uin
 
 static bool is_asked_of_the_agent(enum step_kind step)
 {
-    return step == STEP_KILL || step == STEP_FOLLOW || step == STEP_FINISH || step == STEP_TERM;
+    return step == STEP_KILL || step == STEP_FOLLOW || step == STEP_FINISH || step == STEP_TERM ||
+           step == STEP_MISS;
 }
 
 /* A frozen agent's events wait until it thaws, in the order in which it came, messages before clocks.
@@ -255,6 +256,11 @@ void cluster_finish(struct cluster *cluster, int64_t at_ms, int node)
 void cluster_term(struct cluster *cluster, int64_t at_ms, int node)
 {
     cluster_step(cluster, at_ms, STEP_TERM, node, 0);
+}
+
+void cluster_miss(struct cluster *cluster, int64_t at_ms, int node)
+{
+    cluster_step(cluster, at_ms, STEP_MISS, node, 0);
 }
 
 /* -- from making to end

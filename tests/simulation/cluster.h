@@ -112,7 +112,8 @@ void cluster_destroy(struct cluster *cluster);
     X(STEP_FREEZE_SERVER, "freeze-server", "ms", "the serving agent does nothing for a while")               \
     X(STEP_CUT_SERVER, "cut-server", "ms", "the network of the serving agent goes away for a while")         \
     X(STEP_TERM_SERVER, "term-server", "ms",                                                                 \
-      "the serving agent gets TERM, and starts again after so long; 0: never")
+      "the serving agent gets TERM, and starts again after so long; 0: never")                               \
+    X(STEP_MISS, "miss", "", "a worker, if any runs, has lost a peer, of which no failure is known")
 
 #define STEP_ENUM(symbol, word, unit, meaning) symbol,
 enum step_kind { STEPS(STEP_ENUM) STEP_COUNT };
@@ -140,6 +141,7 @@ void cluster_kill(struct cluster *cluster, int64_t at_ms, int node);
 void cluster_follow(struct cluster *cluster, int64_t at_ms, int node);
 void cluster_finish(struct cluster *cluster, int64_t at_ms, int node);
 void cluster_term(struct cluster *cluster, int64_t at_ms, int node);
+void cluster_miss(struct cluster *cluster, int64_t at_ms, int node);
 
 /* Runs until nothing is left to happen but beats, or until_ms. */
 void cluster_run(struct cluster *cluster, int64_t until_ms);

@@ -46,6 +46,22 @@ void cluster_report(struct cluster *cluster, int i, enum membership_report_kind 
     tell_server(cluster, i, &event);
 }
 
+void cluster_miss_peer(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    if (node->workers != WORKERS_RUNNING || node->membership_over || node->membership_left)
+        return;
+    cluster_say(cluster, node, "a worker misses its peer");
+    cluster->faults++; /* where a node is done */
+    if (node->client) {
+        client_miss(node->client, node->world.rank_base, node_time(cluster, node));
+        cluster_plan_turn(cluster, i);
+        return;
+    }
+    struct roster_event event = {.kind = ROSTER_BEAT, .missing = 1 + node->world.rank_base};
+    tell_server(cluster, i, &event);
+}
+
 static void leave(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];

@@ -484,6 +484,9 @@ void cluster_do_step(struct cluster *cluster, const struct happening *h)
     case STEP_FINISH:
         cluster_finish_workers(cluster, i);
         break;
+    case STEP_MISS:
+        cluster_miss_peer(cluster, i);
+        break;
     case STEP_STICK:
         stick(cluster, i);
         break;

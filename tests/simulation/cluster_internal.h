@@ -150,7 +150,7 @@ struct happening {
 struct letter {
     struct letter *next; /* in the pool */
     enum wire_kind kind;
-    int exit_code, member;
+    int exit_code, member, missing;
     int64_t grace_ns, lease_ns, restart_count;
     uint64_t number, epoch, sequence, proof;
     struct world_id id, server_done;
@@ -324,6 +324,8 @@ void cluster_agent_event(struct cluster *cluster, int node, const struct worker_
 /* Tells the table if none of its processes is left and it waits for that. */
 void cluster_look_for_the_end(struct cluster *cluster, int node);
 /* What became of the workers of its world, to the server. */
+/* As an agent does some time after its worker has lost a peer. */
+void cluster_miss_peer(struct cluster *cluster, int node);
 void cluster_report(struct cluster *cluster, int node, enum membership_report_kind kind,
                     const struct worker_failure *failure);
 /* A membership's output. */

@@ -35,6 +35,7 @@ static struct letter *write_letter(struct cluster *cluster, const struct wire_me
     letter->kind = message->kind;
     letter->exit_code = message->exit_code;
     letter->member = message->member;
+    letter->missing = message->missing;
     letter->grace_ns = message->grace_ns;
     letter->lease_ns = message->lease_ns;
     letter->restart_count = message->restart_count;
@@ -62,6 +63,7 @@ static const struct wire_message *read_letter(struct cluster *cluster, const str
     message->kind = letter->kind;
     message->exit_code = letter->exit_code;
     message->member = letter->member;
+    message->missing = letter->missing;
     message->grace_ns = letter->grace_ns;
     message->lease_ns = letter->lease_ns;
     message->restart_count = letter->restart_count;

@@ -191,6 +191,7 @@ void cluster_server_receives(struct cluster *cluster, uint64_t number, const str
         break;
     default:
         event.kind = ROSTER_BEAT;
+        event.missing = message->missing;
         break;
     }
     bool answer = take(cluster, cluster->endpoint, &event) == 0 && event.kind == ROSTER_BEAT;

@@ -77,6 +77,60 @@ static void a_worker_dies_and_the_world_forms_again(void **state)
     cluster_destroy(c);
 }
 
+/* Before that a loss is looked for elsewhere. */
+static void a_node_is_done_and_another_one_needs_it(void **state)
+{
+    (void)state;
+    struct cluster *c =
+        cluster_create(&(struct cluster_options){.trace = true, .nodes = 3, .max_restarts = 1});
+    for (int i = 0; i < 3; i++)
+        cluster_start(c, 0, i);
+    cluster_miss(c, 1000, 2);
+    cluster_finish(c, 1500, 1);
+    cluster_miss(c, 2000, 2);
+    for (int i = 0; i < 3; i++)
+        cluster_finish(c, 3000, i);
+    expect_trace(c, 10000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.000 node2 joins as node rank 2\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 3, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 3, round 0\n"
+                 "0.002 node2 starts workers 2-2 of 3, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "1.000 node2 a worker misses its peer\n"
+                 "1.500 node1 is done\n"
+                 "2.000 node2 a worker misses its peer\n"
+                 "2.001 job RUNNING -> STOPPING\n"
+                 "2.001 node0 stops round 0: "
+                 "rank 1 (on node1) exited with code 1: its own code was "
+                 "0, but rank 2 still needs its node: restart 1 of 1\n"
+                 "2.002 node1 stops round 0: "
+                 "rank 1 (on node1) exited with code 1: its own code was "
+                 "0, but rank 2 still needs its node: restart 1 of 1\n"
+                 "2.002 node2 stops round 0: "
+                 "rank 1 (on node1) exited with code 1: its own code was "
+                 "0, but rank 2 still needs its node: restart 1 of 1\n"
+                 "2.103 job STOPPING -> STARTING\n"
+                 "2.103 node0 starts workers 0-0 of 3, round 1\n"
+                 "2.104 node1 starts workers 1-1 of 3, round 1\n"
+                 "2.104 node2 starts workers 2-2 of 3, round 1\n"
+                 "2.205 job STARTING -> RUNNING\n"
+                 "3.000 node0 is done\n"
+                 "3.000 node1 is done\n"
+                 "3.000 node2 is done\n"
+                 "3.001 job RUNNING -> FINISHING\n"
+                 "3.002 node1 verdict 0: all workers exited 0\n"
+                 "3.002 node2 verdict 0: all workers exited 0\n"
+                 "3.003 job FINISHING -> FINISHED\n"
+                 "3.003 node0 verdict 0: all workers exited 0\n"
+                 "3.007 node1 exits 0\n"
+                 "3.007 node2 exits 0\n"
+                 "3.008 node0 exits 0\n");
+    cluster_destroy(c);
+}
+
 static void two_agents_claim_one_rank(void **state)
 {
     (void)state;
@@ -503,6 +557,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_nodes_form_and_finish),
         cmocka_unit_test(a_worker_dies_and_the_world_forms_again),
+        cmocka_unit_test(a_node_is_done_and_another_one_needs_it),
         cmocka_unit_test(two_agents_claim_one_rank),
         cmocka_unit_test(one_never_joins),
         cmocka_unit_test(a_node_is_lost_and_comes_back),

@@ -184,6 +184,25 @@ class Regroup(AgentTest):
         said = self.finish_all(nodes)
         self.assertIn("its own code was 0, but rank 1 still needs it", said[1])
 
+    def test_a_node_exits_0_and_another_one_needs_it(self):
+        nodes = [self.node(k, nnodes="3", nproc=1) for k in range(3)]
+        first = self.running(0, 3)
+        (self.folder / "done.2").touch()
+        (self.folder / "lost.1").touch()
+        then = self.running(1, 3)
+        self.assertEqual([now == before for now, before in zip(then, first)], [True, True, False])
+        said = self.finish_all(nodes)
+        self.assertIn("its own code was 0, but rank 1 still needs its node", said[0])
+
+    def test_ranks_end_one_after_the_other(self):
+        """A job that ends well, with seconds between its ranks."""
+        nodes = [self.node(k, nnodes="3", nproc=1) for k in range(3)]
+        self.running(0, 3)
+        for rank in (2, 0):
+            (self.folder / f"done.{rank}").touch()
+            time.sleep(1.5)
+        self.assertNotIn("restart 1 of", self.finish_all(nodes)[1])
+
     def test_an_agent_is_killed_and_a_spare_takes_its_place(self):
         nodes = [self.node(k) for k in range(2)]
         first = self.running(0, 4)

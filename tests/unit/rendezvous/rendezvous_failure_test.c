@@ -243,7 +243,7 @@ static void one_sentence_each(void **state)
     described(&f, "node rank 4 (b) is lost, its agent was restarted");
     f = (struct worker_failure){
         .hung = true, .step = 7, .signal = SIGABRT, .host = "b", .message = "no beat for 300 s"};
-    described(&f, "rank 0 (pid 0 on b) hung after step 7: no beat for 300 s");
+    described(&f, "rank 0 (on b) hung after step 7: no beat for 300 s");
     f = (struct worker_failure){.unkillable = true, .host = "b", .pid = 9};
     described(&f, "rank 0 (pid 9 on b) survived SIGKILL, so its node is unfit");
 }

@@ -59,6 +59,50 @@ static void a_done_agent_may_stop_unasked(void **state)
     assert_int_equal(roster_restart_count(f->roster), 1);
 }
 
+static int miss(struct fixture *f, int node, int rank)
+{
+    const struct roster_event beat = {
+        .kind = ROSTER_BEAT, .session = (uint64_t)node + 1, .member = node, .missing = 1 + rank};
+    return step(f, &beat);
+}
+
+/* The nodes have ranks 0, 1 to 2, and 3 to 5. */
+static void a_done_agent_that_is_needed_fails_the_round(void **state)
+{
+    struct fixture *f = *state;
+    all_join(f);
+    for (int rank = 1; rank < NODES; rank++)
+        assert_int_equal(report(f, rank, 0, MEMBERSHIP_REPORT_RUNNING, NULL), 0);
+    assert_int_equal(report(f, 1, 0, MEMBERSHIP_REPORT_DONE, NULL), 0);
+    assert_int_equal(miss(f, 2, 5), 0); /* not every node has its workers */
+    assert_int_equal(roster_state(f->roster), JOB_STARTING);
+    assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_RUNNING, NULL), 0);
+    assert_int_equal(miss(f, 2, 2), 0); /* another node's */
+    assert_int_equal(miss(f, 2, 6), 0);
+    assert_int_equal(miss(f, 2, -1), 0);
+    assert_int_equal(miss(f, 1, 1), 0); /* it is done itself */
+    assert_int_equal(roster_state(f->roster), JOB_RUNNING);
+    assert_int_equal(miss(f, 2, 5), 0);
+    assert_int_equal(roster_state(f->roster), JOB_STOPPING);
+    struct membership_event stop;
+    roster_fill_event(f->roster, &f->actions.items[0], &stop);
+    assert_string_equal(stop.reason, "rank 1 (on b) exited with code 1: its own code was 0, but rank 5 still "
+                                     "needs its node: restart 1 of 1");
+    assert_int_equal(miss(f, 0, 0), 0); /* the round stops */
+    for (int rank = 0; rank < NODES; rank++)
+        assert_int_equal(report(f, rank, 0, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
+    assert_int_equal(roster_state(f->roster), JOB_STARTING);
+    assert_int_equal(roster_restart_count(f->roster), 1);
+}
+
+static void a_missed_peer_without_a_done_agent_is_no_failure(void **state)
+{
+    struct fixture *f = *state;
+    all_run(f);
+    assert_int_equal(miss(f, 2, 3), 0);
+    assert_int_equal(roster_state(f->roster), JOB_RUNNING);
+}
+
 /* The round waits for a node that dies with a worker until it is lost: one failure, whose restart is at once.
  */
 static void a_node_that_dies_with_a_worker_costs_no_restart_of_its_own(void **state)
@@ -355,6 +399,8 @@ int main(void)
         WITH_WORLD(a_broken_protocol_is_an_error),
         WITH_WORLD(who_stops_unasked_costs_a_restart),
         WITH_WORLD(a_done_agent_may_stop_unasked),
+        WITH_WORLD(a_done_agent_that_is_needed_fails_the_round),
+        WITH_WORLD(a_missed_peer_without_a_done_agent_is_no_failure),
         WITH_WORLD(a_node_that_dies_with_a_worker_costs_no_restart_of_its_own),
         WITH_WORLD(what_completes_a_report_takes_its_place),
         WITH_WORLD(what_completes_an_unknown_report_is_one),

@@ -460,8 +460,10 @@ static void one_move(struct jobs *j)
     } else if (what == 16 && walk_one_in(walk, 8)) {
         storm(j, agent);
     } else if (what < 20) {
+        const int missing = what == 19 ? (int)walk_below(walk, 5) : 0;
         step(j,
-             &(struct roster_event){.kind = ROSTER_BEAT, .session = agent->session, .member = agent->slot});
+             &(struct roster_event){
+                 .kind = ROSTER_BEAT, .session = agent->session, .member = agent->slot, .missing = missing});
     } else {
         reports(j, agent);
     }

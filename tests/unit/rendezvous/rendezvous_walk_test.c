@@ -200,6 +200,7 @@ static void random_message(struct walk *walk, struct wire_message *m)
     m->exit_code = walk_one_in(walk, 6) ? small(walk) : (int)walk_below(walk, 256);
     m->grace_ns = number(walk);
     m->member = small(walk);
+    m->missing = small(walk);
     m->number = (uint64_t)number(walk);
     m->lease_ns = number(walk);
     m->epoch = (uint64_t)walk_below(walk, 3);
