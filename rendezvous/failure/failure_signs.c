@@ -103,13 +103,11 @@ static const char *sign_of_home(const char *text)
     return first_of(text, strlen(text), at_home, sizeof at_home / sizeof *at_home);
 }
 
-/* "rank 3 cannot go on: ", which libmuster puts before the reason of another rank (runtime/world/agree.h).
- * The reason may be any error, also one of that rank's machine. */
-static const char *sign_of_agreement(const char *text, size_t length)
+static const char *rank_that(const char *text, size_t length, const char *words)
 {
-    static const char words[] = " cannot go on: ";
-    for (const char *at = text, *end = text + length;
-         (at = memmem(at, (size_t)(end - at), words, sizeof words - 1)); at++) {
+    const size_t size = strlen(words);
+    for (const char *at = text, *end = text + length; (at = memmem(at, (size_t)(end - at), words, size));
+         at++) {
         const char *digits = at;
         while (digits > text && digits[-1] >= '0' && digits[-1] <= '9')
             digits--;
@@ -117,6 +115,14 @@ static const char *sign_of_agreement(const char *text, size_t length)
             return digits - 5;
     }
     return NULL;
+}
+
+/* "rank 3 cannot go on: " and "rank 3 stopped: ", which libmuster puts before the reason of another rank
+ * (runtime/world/agree.h, runtime/comm). The reason may be any error, also one of that rank's machine. */
+static const char *sign_of_agreement(const char *text, size_t length)
+{
+    const char *at = rank_that(text, length, " cannot go on: ");
+    return at ? at : rank_that(text, length, " stopped: ");
 }
 
 /* PyTorch puts "[rank3]: " before each line of a traceback. */

@@ -195,6 +195,8 @@ static int make_part(struct nccl_comm *comm, struct nccl_comm *part, int key, st
     (void)pthread_mutex_unlock(&family->lock);
     if (nccl_family_check(family, err))
         return -1;
+    if (!handle)
+        return nccl_family_ended("ncclCommSplit", err);
     if (failed)
         return nccl_peers_reason(family, result, err);
     /* The old communicator's state covers the split, and only then the new one's handle is there. */

@@ -137,12 +137,14 @@ void nccl_family_wake(struct nccl_family *family)
 /* The device's error is ours: it came first, and names its possible causes. */
 void nccl_family_fail(struct nccl_family *family, const struct muster_error *error)
 {
-    struct muster_error first = *error;
+    struct muster_error first = *error, own;
+    const bool of_device = family->device_ops->poll_error(family->device, &own) != 0;
     (family->device_ops->fail)(family->device, error);
     (void)family->device_ops->poll_error(family->device, &first); /* -1: it has failed */
     (void)pthread_mutex_lock(&family->lock);
     if (!atomic_load(&family->failed)) {
         family->error = first;
+        family->of_device = of_device;
         atomic_store(&family->failed, true);
         for (struct nccl_comm *comm = family->comms; comm; comm = comm->next)
             nccl_stage_disarm(comm);
@@ -166,6 +168,12 @@ int nccl_family_check(struct nccl_family *family, struct muster_error *err)
         *err = family->error;
     (void)pthread_mutex_unlock(&family->lock);
     return -1;
+}
+
+int nccl_family_ended(const char *what, struct muster_error *err)
+{
+    return error_set(err, MUSTER_E_STATE,
+                     "%s: the communicator was aborted, since the end of another one took too long", what);
 }
 
 void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int count)

@@ -163,6 +163,7 @@ struct nccl_family {
     _Atomic(bool) failed;
     bool sent, aborted; /* to the peers; the communicators are aborted */
     bool from_peer;     /* a peer sent it */
+    bool of_device;     /* this rank's device had failed before */
     struct muster_error error;
     char *report; /* what else is known about the failure, for people; owned */
     pthread_t watcher;
@@ -199,6 +200,9 @@ void nccl_family_take(struct nccl_family *family, int number, ncclComm_t *handle
  * The call's `since` is filled in. */
 void nccl_family_enter(struct nccl_family *family, struct nccl_comm *comm, struct nccl_inside call);
 void nccl_family_leave(struct nccl_family *family, struct nccl_comm *comm);
+/* For a call on a communicator that is no more, where the family has not failed: all are aborted if the end
+ * of one took too long. -1. */
+int nccl_family_ended(const char *what, struct muster_error *err);
 /* Aborts handles, all in one group, and waits for it. */
 void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int count);
 /* Aborts the communicators that no comm has taken: of splits that went on when this rank had given them up.

@@ -220,6 +220,5 @@ void nccl_look_at_device(struct nccl_family *family)
     struct muster_error error = {0};
     if (atomic_load(&family->failed) || !family->device_ops->poll_error(family->device, &error))
         return;
-    (void)error_wrap(&error, "rank %d stopped", family->rank);
     nccl_family_fail(family, &error);
 }

@@ -161,6 +161,8 @@ void nccl_peers_send_failure(struct nccl_family *family)
     (void)pthread_mutex_lock(&family->lock);
     bool tells = atomic_load(&family->failed) && !family->sent && !family->from_peer;
     note.error = family->error;
+    if (family->of_device) /* whose text names no rank, and on the peers would be taken for their own */
+        (void)error_wrap(&note.error, "rank %d stopped", family->rank);
     family->sent |= atomic_load(&family->failed);
     (void)pthread_mutex_unlock(&family->lock);
     if (note.error.code == MUSTER_E_CANCELLED)

@@ -100,26 +100,45 @@ static void a_call_that_stays_inside_is_reported(void **state)
     assert_true(instant_diff_ns(clock_now(NULL), start) < 10 * NS_PER_S);
 }
 
-/* A peer that does not end its communicator is waited for, but not for ever, and not as a failure. */
+/* A peer that does not end its communicator is waited for, but not for ever, and not as a failure. All are
+ * aborted then, and further operations refused. */
 static int one_ends_late(struct nccl_rank *r, struct nccl_job *job)
 {
     struct muster_error *err = &job->errors[r->rank];
+    struct nccl_family *family = nccl_comm_of(r->comm)->family;
     struct comm *part = comm_nccl()->split(r->comm, 0, r->rank, "part", err);
+    (void)pthread_mutex_lock(&family->lock);
+    family->end_ns = NS_PER_S;
+    (void)pthread_mutex_unlock(&family->lock);
     if (!part || nccl_do(r, part, &add, r->arena.base, r->arena.base, err) || nccl_job_meet(job, RANKS))
         return -1;
+    const struct instant begun = clock_now(NULL);
     if (r->rank == 1)
-        clock_sleep_until(instant_add(clock_now(NULL), 2500 * NS_PER_MS));
+        clock_sleep_until(instant_add(begun, 4 * NS_PER_S));
     comm_nccl()->destroy(part);
-    return err->code ? -1 : 0;
+    const int64_t took = instant_diff_ns(clock_now(NULL), begun);
+    int failed = err->code || nccl_family_check(family, err) || (r->rank != 1 && took > 3500 * NS_PER_MS);
+    if (nccl_job_meet(job, RANKS) || failed)
+        return nccl_complain(r, "the end of a part failed, or took too long", err->text);
+    if (r->rank == 1 && !job->seed)
+        return 0;
+    struct comm *another = job->seed ? comm_nccl()->split(r->comm, 0, 0, "another", err) : NULL;
+    failed = job->seed ? !another
+                       : comm_nccl()->issue(r->comm, &add, r->arena.base, r->arena.base, r->stream, err);
+    comm_nccl()->destroy(another);
+    return failed && strstr(err->text,
+                            "the communicator was aborted, since the end of another one took too long")
+               ? 0
+               : nccl_complain(r, "after an abort", err->text);
 }
 
 static void the_end_of_a_part_waits_for_peers_within_bounds(void **state)
 {
     (void)state;
-    struct nccl_job job = {.body = one_ends_late, .timeout_ns = NS_PER_S};
-    struct instant start = clock_now(NULL);
-    assert_int_equal(nccl_job_run(&job, RANKS), 0);
-    assert_true(instant_diff_ns(clock_now(NULL), start) < 10 * NS_PER_S);
+    for (uint64_t splits = 0; splits < 2; splits++) {
+        struct nccl_job job = {.body = one_ends_late, .seed = splits};
+        assert_int_equal(nccl_job_run(&job, RANKS), 0);
+    }
 }
 
 static int one_issues_less(struct nccl_rank *r, struct nccl_job *job)

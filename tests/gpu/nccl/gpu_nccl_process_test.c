@@ -150,9 +150,9 @@ static bool is_between(const char *text, int last)
 }
 
 /* Do all errors say what they have to? */
-static bool is_told(const struct scene *s, const struct outcome *outcomes)
+static bool is_told(const struct scene *s, const struct outcome *outcomes, int victim_pid)
 {
-    char before[64], now[64], who[64], behind[96];
+    char before[64], now[64], who[64], behind[96], gone[96];
     const struct comm_op op = s->ops[s->at];
     const char *kind = comm_kind_name(op.kind), *other = op.kind == COMM_SEND ? "recv" : kind;
     (void)snprintf(now, sizeof now, "#%d ", s->at + 1);
@@ -161,6 +161,7 @@ static bool is_told(const struct scene *s, const struct outcome *outcomes)
     (void)snprintf(who, sizeof who, "rank %d", s->victim);
     (void)snprintf(behind, sizeof behind, "Rank %d has started %d operations: fewer", s->victim,
                    number_of(s, s->at) - 1);
+    (void)snprintf(gone, sizeof gone, "%s (pid %d) exited ", who, victim_pid);
     bool reported = false;
     for (int rank = 0; rank < s->size; rank++) {
         const char *text = outcomes[rank].error.text;
@@ -170,7 +171,9 @@ static bool is_told(const struct scene *s, const struct outcome *outcomes)
         bool named = strstr(text, kind) || strstr(text, other) || strstr(text, before);
         if (s->fault == FAULT_DIE && is_between(text, s->at))
             number = named = true;
-        if (!number || !named || (s->fault != FAULT_HANG && !strstr(text, who))) {
+        const bool exited = s->fault == FAULT_DIE && strstr(text, ") exited ");
+        if (!number || !named || (s->fault != FAULT_HANG && !strstr(text, who)) ||
+            (exited && !strstr(text, gone))) {
             complaint = text;
             return false;
         }
@@ -235,7 +238,7 @@ static bool play(const struct scene *s)
         complaint = "a rank failed";
         fine = !failed;
     } else if (fine && s->fault != FAULT_REFUSED) {
-        fine = is_told(s, outcomes);
+        fine = is_told(s, outcomes, (int)pids[s->victim]);
     }
     if (fine && took > 10) {
         complaint = "it took longer than 10 s";
