@@ -112,6 +112,27 @@ static const struct row_case cases[] = {
      "gpu-processes", DOCTOR_FINE, "no other process"},
     {GPUS, GPU("\"processes\": 0, \"memory_used_bytes\": 2147483648"), "gpu-processes", DOCTOR_WARNING,
      "by no visible process"},
+    /* limits, and several faults of GPUs at once */
+    {GPUS, GPU("\"temperature_c\": 90"), "throttle", DOCTOR_WARNING, "90 degrees"},
+    {GPUS, GPU("\"throttle_reasons\": 128"), "throttle", DOCTOR_WARNING, "power brake"},
+    {GPUS, GPU("\"remap_failed\": true, \"remap_pending\": true"), "row-remap", DOCTOR_UNFIT,
+     "a row remap failed"},
+    {GPUS,
+     GPU("\"name\": \"x\"") ", \"xids\": [{\"xid\": 79, \"pci\": \"0000:1b:00\", \"age_s\": 86400}, "
+                            "{\"xid\": 48, \"pci\": \"0000:1b:00\", \"age_s\": 50}, {\"xid\": 45, \"pci\": "
+                            "\"0000:1b:00\"}]",
+     "xid", DOCTOR_UNFIT, "3 reports of the driver in the last day, Xid 48"},
+    {GPUS, GPU("\"name\": \"x\"") ", \"xids\": [{\"xid\": 79}]", "xid", DOCTOR_SKIPPED,
+     "1 Xid report in the last day about GPUs that are not here"},
+    {GPUS,
+     "\"nvml\": true, \"gpus\": [{\"index\": 0, \"memory_used_bytes\": 2147483648}, {\"index\": 1, "
+     "\"processes\": 1}], "
+     "\"gpu_processes\": [{\"pid\": 77, \"gpu\": 1, \"ours\": true}]",
+     "gpu-processes", DOCTOR_WARNING, "GPU 0 (): 2048 MiB are in use by no visible process"},
+    {GPUS,
+     "\"nvml\": true, \"gpus\": [{\"name\": \"A\", \"index\": 0, \"nvlinks\": 18, \"nvlinks_up\": 18}, "
+     "{\"name\": \"B\", \"index\": 1, \"nvlinks\": 12, \"nvlinks_up\": 12}]",
+     "nvlink", DOCTOR_FINE, "all NVLinks of 2 GPUs are up"},
     /* the network */
     {NETWORK, "\"interfaces\": []", "interface", DOCTOR_UNFIT, "no route to 10.0.0.1"},
     {NETWORK, "\"interfaces\": [{\"name\": \"eth0\", \"up\": true, \"to_master\": true}]", "interface",
@@ -159,6 +180,18 @@ static const struct row_case cases[] = {
     {HOST, "\"port_first\": 60000", "network-limits", DOCTOR_WARNING, "ports 60000 to 60999"},
     {HOST, "\"nccl\": \"2.27.5\", \"nccl_path\": \"/x/libnccl.so.2.27.5\"", "libraries", DOCTOR_FINE,
      "NCCL 2.27.5"},
+};
+
+/* No row speaks so: a value at its limit, unknown, or not for this machine. */
+static const struct row_case silent[] = {
+    {GPUS, GPU("\"retired_pages\": 60"), "row-remap", 0, ""},
+    {GPUS, GPU("\"temperature_c\": 89"), "throttle", 0, ""},
+    {GPUS, GPU("\"name\": \"x\""), "ecc", 0, ""},
+    {GPUS, GPU("\"pcie_width_max\": 16"), "pcie", 0, ""},
+    {GPUS, GPU("\"name\": \"x\"") ", \"pci_gpus\": 2, \"container\": true", "gpu-lost", 0, "on the PCI bus"},
+    {GPUS, GPU("\"name\": \"x\"") ", \"xids\": [{\"xid\": 79, \"pci\": \"0000:1b:00\", \"age_s\": 86401}]",
+     "xid", 0, ""},
+    {GPUS, GPU("\"name\": \"x\"") ", \"xids\": [{\"xid\": 79}]", "xid", 0, "GPU 3"},
 };
 
 /* The fields of base, without the fields that with replaces: a repeated field is refused. */
@@ -239,6 +272,22 @@ static void every_fault_has_its_row(void **state)
     }
 }
 
+static void limits_are_no_faults(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof silent / sizeof *silent; i++) {
+        struct description machine;
+        struct doctor_report report = {0};
+        machine_of(&silent[i], &machine);
+        assert_int_equal(doctor_examine(&machine, &report, NULL), 0);
+        for (int k = 0; k < report.count; k++)
+            if (!strcmp(report.rows[k].name, silent[i].row) && strstr(report.rows[k].found, silent[i].says))
+                fail_msg("case %zu: %s: %s", i, silent[i].row, report.rows[k].found);
+        doctor_report_free(&report);
+        description_free(&machine);
+    }
+}
+
 static void what_is_printed(void **state)
 {
     (void)state;
@@ -269,6 +318,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_machine_that_is_well),
         cmocka_unit_test(every_fault_has_its_row),
+        cmocka_unit_test(limits_are_no_faults),
         cmocka_unit_test(what_is_printed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

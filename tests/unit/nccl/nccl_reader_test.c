@@ -141,6 +141,7 @@ static void roce_with_several_gids(void **state)
     assert_string_equal(d.rdma[1].device, "mlx5_10");
     assert_string_equal(d.rdma[1].state, "DOWN");
     assert_false(d.rdma[1].uverbs);
+    assert_int_equal(d.rdma[1].gid_count, 0);
     assert_int_equal(d.rdma[1].numa_node, -1);
     description_free(&d);
 }
