@@ -1,8 +1,10 @@
 /* kernels_products_test.c - which library multiplies a product of which shape, and in which type. */
 #include "tests/support/cmocka_all.h"
 
+#include <math.h>
 #include <string.h>
 
+#include "kernels/narrow.h"
 #include "kernels/ready.h"
 #include "tests/support/machine_code.h"
 #include "tests/unit/kernels/kernels_support.h"
@@ -123,6 +125,37 @@ static void any_number_of_shapes_is_multiplied(void **state)
     assert_memory_not_equal(one, other, sizeof(float) * MOST * OC);
 }
 
+/* Sums 63 deep, for which a library's own code ended the process. */
+static void depths_next_to_64_are_multiplied(void **state)
+{
+    enum { N = 513, LEAST = 61, MOST = 66, OC = 62 };
+    struct muster_error err = {0};
+    (void)state;
+    const struct kernels *k = kernels_cpu_by(KERNELS_BF16, &err), *openblas = kernels_cpu(~0u),
+                         *values = kernels_cpu_values(DTYPE_BF16);
+    if (!k)
+        skip_because("%s", err.text);
+    scope_memory float *in = floats_new(N * MOST, FILL_UNIT), *weight = floats_new(OC * MOST, FILL_UNIT);
+    scope_memory float *one = floats_new(N * OC, FILL_UNIT), *other = floats_new(N * OC, FILL_UNIT);
+    static uint16_t narrow_in[N * MOST], narrow_weight[OC * MOST], narrow_out[N * OC];
+    for (int i = 0; i < N * MOST; i++)
+        narrow_in[i] = narrow_to_bf16(in[i]);
+    for (int i = 0; i < OC * MOST; i++)
+        narrow_weight[i] = narrow_to_bf16(weight[i]);
+    for (int depth = LEAST; depth <= MOST; depth++) {
+        k->linear_forward(one, in, weight, NULL, N, depth, OC, OC, NULL);
+        values->linear_forward(narrow_out, narrow_in, narrow_weight, NULL, N, depth, OC, OC, NULL);
+        openblas->linear_forward(other, in, weight, NULL, N, depth, OC, OC, NULL);
+        for (int i = 0; i < N * OC; i++) {
+            const double found[] = {(double)one[i], (double)narrow_from_bf16(narrow_out[i])};
+            for (int w = 0; w < 2; w++)
+                if (!(fabs(found[w] - (double)other[i]) <= 0.1))
+                    fail_msg("depth %d, %s, %d: %g and %g", depth, w ? "values" : "products", i, found[w],
+                             (double)other[i]);
+        }
+    }
+}
+
 static void convolutions_choose_as_well(void **state)
 {
     enum { PICTURES = 2, PLANE = 8 * 8, CHANNELS = 256, FILTERS = 64, WEIGHTS = CHANNELS * FILTERS * 9 };
@@ -153,9 +186,12 @@ static void convolutions_choose_as_well(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_product_finds_its_code),   cmocka_unit_test(the_shape_chooses_the_library),
-        cmocka_unit_test(small_products_of_bf16_stay_fp32),   cmocka_unit_test(convolutions_choose_as_well),
+        cmocka_unit_test(the_first_product_finds_its_code),
+        cmocka_unit_test(the_shape_chooses_the_library),
+        cmocka_unit_test(small_products_of_bf16_stay_fp32),
+        cmocka_unit_test(convolutions_choose_as_well),
         cmocka_unit_test(any_number_of_shapes_is_multiplied),
+        cmocka_unit_test(depths_next_to_64_are_multiplied),
     };
     kernels_test_begin(1);
     return cmocka_run_group_tests(tests, NULL, NULL);
