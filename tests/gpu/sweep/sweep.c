@@ -52,6 +52,8 @@ static const struct row {
     {"ReduceScatter", PLAIN, "reduce_scatter"},
     {"AllReduce", PLAIN, "all_reduce"},
     {"Broadcast", PLAIN, "broadcast"},
+    {"Recv", PLAIN, "recv"},
+    {"Send", PLAIN, "send"},
     {"cudaEventDestroy", GIVES_BACK, NULL},
     {"cudaEventElapsedTime", SPARE,
      NULL}, /* after the end of an operation; at the end of a run no caller wants it */
