@@ -27,7 +27,9 @@ enum {
     SLOTS_LIMIT = 65536, /* connections with higher descriptors are not known */
     SLOTS_SPARE = 4096,  /* and are never made: that many descriptors are the agent's own, at most */
     FIRST_SLOTS = 64,
+    LOOKS_A_NODE = 4, /* a search looks once or twice; its program may be started again */
 };
+static const int64_t look_ns = NS_PER_S;
 _Static_assert((int)REJECTION_ADDRESS_SIZE == (int)ADDRESS_TEXT, "every address fits");
 
 /* An idle unauthenticated connection costs some 30 KB until its time is up: twice the admitted ones is
@@ -55,6 +57,7 @@ void admission_init(struct admission *admission, const unsigned char *client_pub
         .oldest = NONE,
         .pending = -1,
         .patience_ns = zmq_socket_greeting_limit_ms(nodes) * NS_PER_MS,
+        .looks_left = LOOKS_A_NODE * ((unsigned)nodes + 1),
     };
     admission->full_at = full_at(admission->open_limit, (unsigned)slots, descriptors);
     if (admission->open_limit > admission->full_at)
@@ -216,6 +219,18 @@ static bool has_greeted(struct admission *admission)
     return has;
 }
 
+/* A peer that connects, says nothing and ends it at once has looked whether a program listens: a node of
+ * several with the server's name (listener_search.h), or a probe. Many are more than the job's nodes look. */
+static bool has_looked(struct admission *admission, const struct admission_slot *slot, int reason,
+                       struct instant now)
+{
+    if (slot->evicted || reason != REJECTION_SILENT || instant_diff_ns(now, slot->since) >= look_ns ||
+        !admission->looks_left)
+        return false;
+    admission->looks_left--;
+    return true;
+}
+
 /* The reason of a failed greeting comes right before the end of its connection. One rejected by ZAP is
  * counted already. A peer that speaks another protocol may end without a reason. */
 static void closed(struct admission *admission, int fd, struct instant now)
@@ -226,7 +241,7 @@ static void closed(struct admission *admission, int fd, struct instant now)
     admission->pending = -1;
     if (known)
         forget(admission, fd);
-    if (known && (slot->active || slot->endless))
+    if (known && (slot->active || slot->endless || has_looked(admission, slot, reason, now)))
         return;
     const bool greeted = reason < 0 && !admission->denied && has_greeted(admission);
     if (known && slot->evicted)

@@ -93,11 +93,12 @@ struct admission {
     struct admission_slot *slots; /* by descriptor */
     size_t slot_count;
     unsigned open, evicted, silent;
-    int newest, oldest; /* idle slot; -1: none */
-    unsigned denied;    /* rejected and not yet closed */
-    int greeted;        /* connections that have greeted and sent no message yet; below 0: a message was read
-                           before libzmq's report of its greeting */
-    int pending;        /* enum rejection of the connection that is about to be closed; -1: unknown */
+    int newest, oldest;  /* idle slot; -1: none */
+    unsigned denied;     /* rejected and not yet closed */
+    int greeted;         /* connections that have greeted and sent no message yet; below 0: a message was read
+                            before libzmq's report of its greeting */
+    int pending;         /* enum rejection of the connection that is about to be closed; -1: unknown */
+    unsigned looks_left; /* so many more are no unknown peers */
     struct rejection_log rejections;
 };
 

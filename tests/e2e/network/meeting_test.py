@@ -54,7 +54,7 @@ class NameOfSeveral(Meeting):
         said = "".join(self.ends(agents))
         self.assertEqual(said.count("the name job is that of several nodes: this one serves the job"), 1, said)
         self.assertEqual(said.count("the name job is that of several nodes: 10.66.0.1 serves the job"), 2, said)
-        self.assertNotIn("rejected", said)  # who looks for a server is no unknown peer
+        self.assertNotIn("refused", said)  # a node that looks for a server is no unknown peer
 
     def test_the_lowest_is_not_there(self):
         self.make(3)

@@ -3,6 +3,7 @@
 #include "rendezvous/server/server_internal.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -108,6 +109,28 @@ static void a_connection_that_does_not_register_is_ended(void **state)
     assert_int_equal(crowd->admission.rejections.reasons[REJECTION_SILENT].total, 1);
     assert_int_equal(crowd->admission.rejections.reasons[REJECTION_EVICTED].total, 0);
     assert_int_equal(crowd->admission.open, 2);
+}
+
+/* As a search for the server does, or a probe. */
+static void look_at(struct crowd *crowd, struct instant end)
+{
+    come(crowd);
+    admission_watch(&crowd->admission, ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL, EPIPE, end);
+    admission_watch(&crowd->admission, ZMQ_EVENT_DISCONNECTED, crowd->ours[crowd->count - 1], end);
+}
+
+static void some_may_look_whether_it_listens(void **state)
+{
+    struct crowd *crowd = *state;
+    const uint64_t *silent = &crowd->admission.rejections.reasons[REJECTION_SILENT].total;
+    look_at(crowd, instant_add(now, NS_PER_S));
+    assert_int_equal(*silent, 1);
+    for (int i = 0; i < 4 * (SLOTS + 1); i++)
+        look_at(crowd, instant_add(now, NS_PER_S - 1));
+    assert_int_equal(*silent, 1);
+    look_at(crowd, now);
+    assert_int_equal(*silent, 2);
+    assert_int_equal(crowd->admission.open, 0);
 }
 
 /* Whether a peer that ends its connection without a reason is taken for a program of another protocol. */
@@ -272,6 +295,7 @@ int main(void)
         cmocka_unit_test(a_message_without_an_end_is_noticed),
         cmocka_unit_test_setup_teardown(the_oldest_silent_ones_make_room, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_connection_that_does_not_register_is_ended, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(some_may_look_whether_it_listens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_greeting_gets_another_turn, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_that_has_greeted_is_no_foreign_program, set_up, tear_down),
         cmocka_unit_test_setup_teardown(those_that_have_spoken_stay, set_up, tear_down),
