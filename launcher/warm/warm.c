@@ -6,17 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/process/descendants.h"
 #include "launcher/warm/warm_keeper.h"
 #include "launcher/warm/warm_message.h"
+#include "launcher/warm/warm_worker.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
-#include "proto/base/io.h"
 
 struct warm {
     enum warm_state state;
@@ -412,70 +410,22 @@ pid_t warm_keeper(const struct warm *warm)
 
 /* --- workers --- */
 
-static int make_payload(const struct spawn_options *options, struct muster_error *err)
-{
-    scope_buffer payload = {0};
-    if (warm_payload_write(options->argv, options->envp, &payload) < 0)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for the request of a worker");
-    scope_close int fd = memfd_create("muster-request", MFD_CLOEXEC);
-    if (fd < 0)
-        return error_errno(err, "cannot make a memfd for the request of a worker");
-    if (io_write_all(fd, payload.data, payload.length, "the request of a worker", err) < 0)
-        return -1;
-    return take_fd(&fd);
-}
-
 int warm_request(struct warm *warm, unsigned number, const struct spawn_options *options,
                  struct muster_error *err)
 {
-    enum { FDS_LIMIT = 3 + SPAWN_EXTRA_LIMIT };
-    int fds[FDS_LIMIT], count = 0;
-    union {
-        struct cmsghdr header;
-        char bytes[CMSG_SPACE(sizeof fds)];
-    } control = {0};
-    scope_buffer text = {0};
-    scope_close int payload = make_payload(options, err);
-    if (payload < 0)
-        return -1;
-    if (warm_request_write(number, warm->is_kept ? warm->reaper.pid : getpid(), options->cpus, &text) < 0)
-        return error_set(err, MUSTER_E_NOMEM, "no memory for the request of a worker");
-    fds[count++] = payload;
-    fds[count++] = options->out_fd;
-    fds[count++] = options->err_fd;
-    for (int i = 0; i < options->extra_count; i++)
-        fds[count++] = options->extra_fds[i];
-    struct iovec piece = {text.data, text.length};
-    size_t bytes = (size_t)count * sizeof *fds;
-    struct msghdr message = {.msg_iov = &piece,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = CMSG_SPACE(bytes)};
-    control.header =
-        (struct cmsghdr){.cmsg_len = CMSG_LEN(bytes), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-    memcpy(CMSG_DATA(&control.header), fds, bytes);
-    ssize_t sent = sendmsg(warm->source.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    return sent < 0 ? error_errno(err, "cannot send a request to the template") : 0;
-}
-
-static bool is_child_of(pid_t pid, pid_t parent)
-{
-    char path[64];
-    struct descendants_process process;
-    scope_buffer text = {0};
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    return io_read_file(path, 4096, &text, NULL) == 0 &&
-           descendants_parse_stat(text.data, text.length, &process) && process.parent == parent;
+    return warm_worker_request(warm->source.fd, warm->is_kept ? warm->reaper.pid : getpid(), number, options,
+                               err);
 }
 
 static bool is_taken(struct warm *warm, pid_t pid)
 {
     siginfo_t info = {0};
     if (warm->is_kept)
-        return is_child_of(pid, warm->reaper.pid) && warm_reaper_add(&warm->reaper, pid) == 0;
+        return warm_worker_has_parent(pid, warm->reaper.pid) && warm_reaper_add(&warm->reaper, pid) == 0;
     if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
         return true;
-    return errno != ECHILD && is_child_of(pid, getpid()); /* a sandbox refuses to look without taking */
+    return errno != ECHILD &&
+           warm_worker_has_parent(pid, getpid()); /* a sandbox refuses to look without taking */
 }
 
 pid_t warm_collect(struct warm *warm, struct instant deadline, unsigned *number, struct muster_error *err)
