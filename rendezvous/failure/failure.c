@@ -17,8 +17,8 @@ static bool ended_by_its_peer(const struct worker_failure *failure)
         return false;
     /* an exception in its error file is the reason of its end, whatever communication errors it printed */
     if (*failure->message)
-        return failure_says_peer_gone(failure->message);
-    return failure_says_peer_gone(failure->tail);
+        return failure_says_peer_gone(failure->message, failure->rank);
+    return failure_says_peer_gone(failure->tail, failure->rank);
 }
 
 enum failure_class failure_class_of(const struct worker_failure *failure)

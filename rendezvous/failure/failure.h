@@ -107,9 +107,9 @@ enum failure_class {
 enum failure_class failure_class_of(const struct worker_failure *failure);
 const char *failure_class_name(enum failure_class class_);
 
-/* failure_signs.c: whether a text shows the loss of a communication peer or names another rank that cannot go
- * on, and shows no error of its own. */
-bool failure_says_peer_gone(const char *text);
+/* failure_signs.c: whether a text shows the loss of a communication peer, or says that a rank other than
+ * own_rank failed, and shows no error of its own. */
+bool failure_says_peer_gone(const char *text, int own_rank);
 /* Whether the last output of a stopped worker shows that it was already failing: its error file, a traceback,
  * or an error of muster-train that exited by itself; not if a lost peer caused it. */
 bool failure_shows_trouble(const struct worker_failure *failure);

@@ -4,6 +4,7 @@
  * When a worker dies, its peers' collectives, connections and look-ups in the store fail, and each library
  * reports this in its own words. These words are a sign of a secondary failure unless the same text also
  * shows an error of its own: NCCL, for one, reports an error of its own GPU as an "NCCL error" too. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/failure/failure.h"
@@ -57,12 +58,16 @@ static const char *const peer_gone[] = {
     "No route to host",
     "ECONNRESET",
     "EPIPE",
-    /* libmuster: a wait on a peer that ended or closed its connection */
-    ") exited during ",
+    /* libmuster: a wait on a peer that ended or closed its connection, or an error that others print */
     ": it closed the connection",
     "cannot connect to the TCPStore at",
     " has not published its address",
     "connection refused; the rank has ended",
+    "listens at its address; the rank has ended",
+    "the store is gone, and with it this round",
+    "another rank has failed",
+    ", see their errors",
+    ", see its error",
 };
 
 /* An error of its own, whatever communication errors are printed. */
@@ -103,26 +108,35 @@ static const char *sign_of_home(const char *text)
     return first_of(text, strlen(text), at_home, sizeof at_home / sizeof *at_home);
 }
 
-static const char *rank_that(const char *text, size_t length, const char *words)
+/* libmuster's sentences about another rank: "rank 3 cannot go on: ", "rank 3 (pid 7) exited during " and the
+ * like. The reason that follows may be any error, also of that rank's machine. A rank puts its own number
+ * where an error of its own has stopped one of its comms. */
+static const char *sentence_of_rank(const char *text, size_t length, int own_rank)
 {
-    const size_t size = strlen(words);
-    for (const char *at = text, *end = text + length; (at = memmem(at, (size_t)(end - at), words, size));
-         at++) {
-        const char *digits = at;
-        while (digits > text && digits[-1] >= '0' && digits[-1] <= '9')
-            digits--;
-        if (digits < at && digits - text >= 5 && !memcmp(digits - 5, "rank ", 5))
-            return digits - 5;
+    static const char *const verbs[] = {
+        " cannot go on: ",
+        " exited during ",
+        " exited between operations of comm ",
+        " had left the comm before ",
+        " aborted comm ",
+        " stopped: ",
+        " cannot send a state",
+    };
+    static const char rank_is[] = "rank ", pid_is[] = " (pid ";
+    const char *end = text + length;
+    for (const char *at = text; (at = memmem(at, (size_t)(end - at), rank_is, sizeof rank_is - 1)); at++) {
+        char *after;
+        const char *digits = at + sizeof rank_is - 1;
+        const long rank = strtol(digits, &after, 10);
+        if (*digits < '0' || *digits > '9' || rank == own_rank)
+            continue;
+        if (!strncmp(after, pid_is, sizeof pid_is - 1))
+            after += strcspn(after, ")\n") + 1;
+        for (size_t i = 0; after < end && i < sizeof verbs / sizeof *verbs; i++)
+            if (!strncmp(after, verbs[i], strlen(verbs[i])))
+                return at;
     }
     return NULL;
-}
-
-/* "rank 3 cannot go on: " and "rank 3 stopped: ", which libmuster puts before the reason of another rank
- * (runtime/world/agree.h, runtime/comm). The reason may be any error, also one of that rank's machine. */
-static const char *sign_of_agreement(const char *text, size_t length)
-{
-    const char *at = rank_that(text, length, " cannot go on: ");
-    return at ? at : rank_that(text, length, " stopped: ");
 }
 
 /* PyTorch puts "[rank3]: " before each line of a traceback. */
@@ -167,11 +181,11 @@ static size_t words_of_exception(const char *exception)
     return end ? (size_t)(end - exception) : strlen(exception);
 }
 
-bool failure_says_peer_gone(const char *text)
+bool failure_says_peer_gone(const char *text, int own_rank)
 {
     const char *exception = last_exception(text), *words = exception ? exception : text;
     const size_t length = exception ? words_of_exception(exception) : strlen(text);
-    if (sign_of_agreement(words, length))
+    if (sentence_of_rank(words, length, own_rank))
         return true;
     if (sign_of_home(text))
         return false;
@@ -182,8 +196,8 @@ bool failure_shows_trouble(const struct worker_failure *failure)
 {
     static const char traceback[] = "Traceback (most recent call last)", trainer[] = "muster-train: ";
     if (*failure->message)
-        return !failure_says_peer_gone(failure->message);
-    if (failure_says_peer_gone(failure->tail))
+        return !failure_says_peer_gone(failure->message, failure->rank);
+    if (failure_says_peer_gone(failure->tail, failure->rank))
         return false;
     const char *own = failure->signal ? NULL : strstr(failure->tail, trainer);
     return strstr(failure->tail, traceback) || (own && strstr(own, "error: "));

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "proto/base/buffer.h"
+#include "rendezvous/failure/failure.h"
 #include "tests/gpu/nccl/nccl_test_ranks.h"
 #include "tests/support/free_port.h"
 
@@ -237,6 +238,7 @@ static void an_abort_ends_all(void **state)
     struct nccl_job job = {.body = one_aborts};
     assert_true(run_failing(&job, "aborted") < 10);
     assert_string_equal(job.errors[0].text, "rank 1 aborted comm test");
+    assert_true(failure_says_peer_gone(job.errors[0].text, 0));
 }
 
 static int one_leaves(struct nccl_rank *r, struct nccl_job *job)
@@ -251,8 +253,10 @@ static void leaving_early_is_reported(void **state)
     (void)state;
     struct nccl_job job = {.body = one_leaves};
     assert_int_equal(nccl_job_run(&job, RANKS), 0);
-    for (int rank = 0; rank < RANKS; rank += 2)
+    for (int rank = 0; rank < RANKS; rank += 2) {
         assert_non_null(strstr(job.errors[rank].text, ") had left the comm before all_reduce #3"));
+        assert_true(failure_says_peer_gone(job.errors[rank].text, rank));
+    }
 }
 
 /* Work of one comm waits on the device after that of another, which waits for ever: to be aborted together.

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "rendezvous/failure/failure.h"
 #include "runtime/include/muster.h"
 #include "tests/support/free_port.h"
 #include "tests/support/rank_threads.h"
@@ -634,6 +635,7 @@ static void two_ranks_are_weighted_by_their_targets(void **state)
     assert_true(job.sums[0][1] == T);
     assert_string_equal(job.errors[0], "tokens[0] is 24, but must be 0 to 23");
     assert_string_equal(job.errors[1], "the batch of 1 other ranks was refused, see their errors");
+    assert_true(failure_says_peer_gone(job.errors[1], 1));
     muster_trainer_close(&t);
     muster_model_free(job.mine.m);
 }

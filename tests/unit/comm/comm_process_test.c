@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rendezvous/failure/failure.h"
 #include "runtime/world/world.h"
 #include "tests/unit/comm/comm_test_ranks.h"
 #include "tests/unit/world/world_test_environment.h"
@@ -176,12 +177,14 @@ static void kill_one(int size, int victim, int count, bool with_child)
             continue;
         struct report report = hear(&processes[rank]);
         assert_int_equal(report.kind, 'e');
-        assert_int_equal(report.err.code, MUSTER_E_PEER);
+        if (report.err.code != MUSTER_E_PEER)
+            fail_msg("rank %d says: %s (code %d)", rank, report.err.text, report.err.code);
         char other[64]; /* over nodes: as a rank of its own node reports it */
         snprintf(other, sizeof other, "rank %d (pid %d) exited during all_reduce #", victim,
                  (int)processes[victim].pid);
         if (!strstr(report.err.text, who) && (test_over_tcp() || !strstr(report.err.text, other)))
             fail_msg("rank %d says: %s, expected: %s", rank, report.err.text, who);
+        assert_true(failure_says_peer_gone(report.err.text, rank));
     }
     assert_true(instant_diff_ns(clock_now(NULL), killed) < NOTICED_NS);
     if (child > 0)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "proto/base/error.h"
+#include "rendezvous/failure/failure.h"
 #include "runtime/comm/comm_internal.h"
 #include "runtime/comm/comm_reduce.h"
 #include "runtime/comm/comm_shm_internal.h"
@@ -418,6 +419,7 @@ static void a_broken_device_frees_its_peers(void **state)
         for (int rank = 1; rank < size; rank++) {
             if (rank != 2)
                 assert_string_equal(job.errors[rank].text, "rank 0 stopped: the disk is full");
+            assert_int_equal(failure_says_peer_gone(job.errors[rank].text, rank), rank != 2);
         }
     }
 }

@@ -60,6 +60,15 @@ static void the_class_of_every_kind(void **state)
         {with_tail(1, 0, "DistStoreError: wait timeout after 300000ms, keys: /a"), FAILURE_CASCADE},
         {with_tail(1, 0, "ConnectionResetError: [Errno 104] Connection reset by peer"), FAILURE_CASCADE},
         {with_tail(1, 0, "rank 1 (pid 7) exited during all_gather"), FAILURE_CASCADE},
+        {with_tail(1, 0, "rank 1 exited during all_gather #3"), FAILURE_CASCADE},
+        {with_tail(1, 0, "rank 12 (pid 7) had left the comm before send #2"), FAILURE_CASCADE},
+        {with_tail(1, 0, "rank 2 (pid 7) exited between operations of comm x"), FAILURE_CASCADE},
+        {with_tail(1, 0, "rank 2 aborted comm x"), FAILURE_CASCADE},
+        {with_tail(1, 0, "rank 2 stopped: the disk is full: No space left on device"), FAILURE_CASCADE},
+        {with_tail(1, 0, "the batch of 1 other ranks was refused, see their errors"), FAILURE_CASCADE},
+        /* its own number */
+        {with_tail(1, 0, "rank 0 stopped: the disk is full"), FAILURE_EXIT},
+        {with_tail(1, 0, "rank 0 stopped: rank 3 stopped: the disk is full"), FAILURE_CASCADE},
         /* in the exception or its traceback, where stderr is not known */
         {{.exit_code = 1, .message = "DistBackendError: NCCL error"}, FAILURE_CASCADE},
         /* the reason of another rank, also where the text is that of an error of its own */
@@ -75,6 +84,9 @@ static void the_class_of_every_kind(void **state)
         {with_tail(1, 0, "rank cannot go on: x"), FAILURE_EXIT},
         {with_tail(1, 0, "1 cannot go on: x"), FAILURE_EXIT},
         {with_tail(1, 0, "crank1 cannot go on: x"), FAILURE_EXIT},
+        {with_tail(1, 0, "rank -1 aborted comm x"), FAILURE_EXIT},
+        {with_tail(1, 0, "rank 2 (pid 7"), FAILURE_EXIT},
+        {with_tail(1, 0, "rank 2"), FAILURE_EXIT},
         /* a traceback ended it; later messages of the failing process did not */
         {with_tail(
              0, SIGABRT,

@@ -79,7 +79,7 @@ static void last_lines_are_read_as_they_were(void **state)
             assert_true(line >= exact && line + length <= exact + strlen(exact));
             walk_saw_number(&walk, line - exact);
             walk_saw_number(&walk, (int64_t)length);
-            walk_saw_number(&walk, failure_says_peer_gone(exact));
+            walk_saw_number(&walk, failure_says_peer_gone(exact, 1));
             memset(&failure, 0, sizeof failure);
             (void)snprintf(walk_one_in(&walk, 2) ? failure.tail : failure.message, sizeof lines, "%s", exact);
             failure_excerpt(&failure, name, sizeof name);

@@ -695,7 +695,7 @@ static void saw_failure(struct walk *walk, const struct worker_failure *f)
     const struct failure_brief brief = failure_brief_of(f);
     const int64_t numbers[] = {failure_class_of(f),
                                failure_shows_trouble(f),
-                               failure_says_peer_gone(f->tail),
+                               failure_says_peer_gone(f->tail, f->rank),
                                failure_is_cut_short(f),
                                failure_exit_code(f),
                                brief.rank,
