@@ -107,7 +107,7 @@ enum failure_class {
 enum failure_class failure_class_of(const struct worker_failure *failure);
 const char *failure_class_name(enum failure_class class_);
 
-/* failure_signs.c: whether a text shows the loss of a communication peer, or says that a rank other than
+/* failure_signs.c: whether a text shows the loss of a communication peer, or states that a rank other than
  * own_rank failed, and shows no error of its own. */
 bool failure_says_peer_gone(const char *text, int own_rank);
 /* Whether the last output of a stopped worker shows that it was already failing: its error file, a traceback,

@@ -322,25 +322,28 @@ static int match(const struct tcp_run *run, int rank, struct muster_error *error
 /* ---- moving ---- */
 
 /* Sends as much as the connection takes. A broken connection is detected when reading, after the data that
- * arrived before. */
-static bool push(const struct tcp_run *run, struct tcp_peer *peer)
+ * arrived before. Where nothing more is to come from that peer, nothing reads, and the connection counts as
+ * ready from then on: no wait for it would ever end. */
+static int push(const struct tcp_run *run, int rank, bool *moved, struct muster_error *error)
 {
+    struct tcp_peer *peer = &run->tcp->peers[rank];
     struct tcp_flow *flow = &peer->flow;
-    bool moved = false;
     while (flow->may_send && is_left(flow->out)) {
         size_t bytes;
         struct msghdr message = message_of(flow->out, &bytes);
         ssize_t sent = sendmsg(peer->fds[TCP_DATA], &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno == EINTR)
             continue;
+        if (sent < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM && !is_left(flow->in))
+            return gone(run, rank, error);
         flow->may_send = sent == (ssize_t)bytes;
         if (sent <= 0)
             break;
         advance(flow->out, (size_t)sent);
         run->tcp->open_out -= !is_left(flow->out);
-        moved = true;
+        *moved = true;
     }
-    return moved;
+    return 0;
 }
 
 static int pull(const struct tcp_run *run, int rank, bool *moved, struct muster_error *error)
@@ -415,8 +418,10 @@ static int wait_for_peers(const struct tcp_run *run, struct instant deadline, st
 static int move_bytes(const struct tcp_run *run, bool *moved, struct muster_error *error)
 {
     struct tcp_comm *tcp = run->tcp;
-    for (int i = 0; tcp->open_out && i < tcp->link_count; i++)
-        *moved = push(run, &tcp->peers[tcp->links[i]]) || *moved;
+    for (int i = 0; tcp->open_out && i < tcp->link_count; i++) {
+        if (push(run, tcp->links[i], moved, error))
+            return -1;
+    }
     for (int i = tcp->link_count - 1; tcp->open_in && i >= 0; i--) {
         if (pull(run, tcp->links[i], moved, error))
             return -1;

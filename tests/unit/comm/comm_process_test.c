@@ -217,6 +217,68 @@ static void a_child_of_the_killed_rank_hides_nothing(void **state)
     kill_one(3, 1, COUNT, true);
 }
 
+enum { UNREAD = 5000000 }; /* floats: more than a connection's buffers hold */
+
+/* Rank 0 sends to rank 1, again and again. */
+static void pair_main(int rank, int port, int socket)
+{
+    struct report report = {.kind = 'r'};
+    struct test_environment e = test_environment_of(rank, 2, port, false, 0);
+    struct muster_world *world = test_environment_open(&e, TEST_TIMEOUT_NS / NS_PER_MS, &report.err);
+    struct test_rank r = {0};
+    if (!world || test_rank_open(&r, rank, 2, TEST_TIMEOUT_NS, world_store(world)))
+        _exit(2);
+    tell(socket, &report);
+    const struct comm_op op = {
+        .kind = rank ? COMM_RECV : COMM_SEND, .dtype = DTYPE_F32, .count = UNREAD, .root = !rank};
+    while (!test_rank_do(&r, r.comm, &op, r.arena.base, r.arena.base, &report.err))
+        ;
+    report.kind = 'e';
+    tell(socket, &report);
+    _exit(0);
+}
+
+/* The receiver stands still in the middle of a transfer, most of the time, until the buffers are full. A
+ * broken connection of which nothing is to be read counts as ready. */
+static void lose_a_receiver(void)
+{
+    struct process processes[2];
+    int port = test_free_port();
+    for (int rank = 0; rank < 2; rank++) {
+        int ends[2];
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+        processes[rank] = (struct process){fork(), ends[0]};
+        assert_true(processes[rank].pid >= 0);
+        if (processes[rank].pid == 0) {
+            close(ends[0]);
+            alarm(1000);
+            pair_main(rank, port, ends[1]);
+        }
+        close(ends[1]);
+    }
+    assert_int_equal(hear(&processes[0]).kind, 'r');
+    assert_int_equal(hear(&processes[1]).kind, 'r');
+    clock_sleep_until(instant_add(clock_now(NULL), 100 * NS_PER_MS));
+    assert_int_equal(kill(processes[1].pid, SIGSTOP), 0);
+    clock_sleep_until(instant_add(clock_now(NULL), 200 * NS_PER_MS));
+    struct instant killed = clock_now(NULL);
+    assert_int_equal(kill(processes[1].pid, SIGKILL), 0);
+    struct report report = hear(&processes[0]);
+    assert_int_equal(report.kind, 'e');
+    if (report.err.code != MUSTER_E_PEER || !failure_says_peer_gone(report.err.text, 0))
+        fail_msg("rank 0 says: %s (code %d)", report.err.text, report.err.code);
+    assert_true(instant_diff_ns(clock_now(NULL), killed) < NOTICED_NS);
+    assert_int_equal(end_of(&processes[0]), 0);
+    assert_int_equal(WTERMSIG(end_of(&processes[1])), SIGKILL);
+}
+
+static void a_sender_learns_that_its_receiver_was_killed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        lose_a_receiver();
+}
+
 /* ---- many ranks ---- */
 
 enum { CROWD_PROCESSES = 8, CROWD_THREADS = 64 };
@@ -283,6 +345,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(processes_agree),
         cmocka_unit_test(a_killed_rank_is_named_by_all),
         cmocka_unit_test(a_child_of_the_killed_rank_hides_nothing),
+        cmocka_unit_test(a_sender_learns_that_its_receiver_was_killed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
