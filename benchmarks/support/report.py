@@ -35,7 +35,6 @@ ROWS = (
     ("recovery", "a worker is killed, all run again, 16 nodes, elastic", ""),
     ("recovery", "--warm-keep, scripts that import torch: a killed worker is back", ""),
     ("tcpstore", "TCPStore server, requests a second of CPU time", ""),
-    ("store", "store: get, 64 clients", ""),
     ("train_cpu", "GPT-2 124M step, fp32, 256 tokens", "EPYC"),
     ("train_cpu", "GPT-2 124M step, fp32, 256 tokens", "Xeon"),
     ("train_cpu", "GPT-2 124M step, fp32, 1,024 tokens", "EPYC"),
