@@ -335,7 +335,7 @@ static int push(const struct tcp_run *run, int rank, bool *moved, struct muster_
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM && !is_left(flow->in))
-            return gone(run, rank, error);
+            return tcp_interrupted(run, error) ? -1 : gone(run, rank, error); /* an abort ends it, too */
         flow->may_send = sent == (ssize_t)bytes;
         if (sent <= 0)
             break;

@@ -173,25 +173,21 @@ class Regroup(AgentTest):
         self.assertIn("1 worker can stay and is asked to regroup", said[1])
         self.assertIn("restart 2 of 3: round 2 starts", said[0])
 
-    def test_a_worker_exits_0_and_another_one_needs_it(self):
+    def rank_2_is_done_and_rank_1_needs_it(self, nodes):
         """The others keep their processes."""
-        nodes = [self.node(k, nproc=1 + k) for k in range(2)]
         first = self.running(0, 3)
         (self.folder / "done.2").touch()
         (self.folder / "lost.1").touch()
         then = self.running(1, 3)
         self.assertEqual([now == before for now, before in zip(then, first)], [True, True, False])
-        said = self.finish_all(nodes)
+        return self.finish_all(nodes)
+
+    def test_a_worker_exits_0_and_another_one_needs_it(self):
+        said = self.rank_2_is_done_and_rank_1_needs_it([self.node(k, nproc=1 + k) for k in range(2)])
         self.assertIn("its own code was 0, but rank 1 still needs it", said[1])
 
     def test_a_node_exits_0_and_another_one_needs_it(self):
-        nodes = [self.node(k, nnodes="3", nproc=1) for k in range(3)]
-        first = self.running(0, 3)
-        (self.folder / "done.2").touch()
-        (self.folder / "lost.1").touch()
-        then = self.running(1, 3)
-        self.assertEqual([now == before for now, before in zip(then, first)], [True, True, False])
-        said = self.finish_all(nodes)
+        said = self.rank_2_is_done_and_rank_1_needs_it([self.node(k, nnodes="3", nproc=1) for k in range(3)])
         self.assertIn("its own code was 0, but rank 1 still needs its node", said[0])
 
     def test_ranks_end_one_after_the_other(self):

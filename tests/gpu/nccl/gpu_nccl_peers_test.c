@@ -59,6 +59,13 @@ static bool await(struct nccl_comm *comm, bool (*come)(const struct nccl_comm *c
     return false;
 }
 
+/* Until the family has failed; the test's time-out is its limit. */
+static void await_failure(struct nccl_family *family, struct muster_error *err)
+{
+    while (!nccl_family_check(family, err))
+        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+}
+
 /* ---- a rank that leaves ---- */
 
 static bool has_been_left(const struct nccl_comm *comm)
@@ -206,8 +213,7 @@ static int reasons(struct nccl_rank *r, struct nccl_job *job)
         (void)error_set(&err, MUSTER_E_IO, "a disk is full");
         nccl_family_fail(family, &err);
     }
-    while (!nccl_family_check(family, NULL))
-        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    await_failure(family, NULL);
     for (int i = 0; i < 3; i++)
         failed |= asked_for_a_reason(r, caused[i], &err) < 0 ||
                   expect(r, !strcmp(err.text, "a disk is full"), err.text);
@@ -247,8 +253,7 @@ static int waits_for_the_cause(struct nccl_rank *r, struct nccl_job *job)
         (void)pthread_mutex_lock(&family->lock);
         family->calls = &failing;
         (void)pthread_mutex_unlock(&family->lock);
-        while (!nccl_family_check(family, &err))
-            clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+        await_failure(family, &err);
         (void)pthread_mutex_lock(&family->lock);
         family->calls = calls;
         (void)pthread_mutex_unlock(&family->lock);
@@ -284,8 +289,7 @@ static int fails_twice(struct nccl_rank *r, struct nccl_job *job)
             nccl_family_fail(family, &err);
         }
     }
-    while (!nccl_family_check(family, &err))
-        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    await_failure(family, &err);
     return expect(r, !strcmp(err.text, "the first"), err.text);
 }
 
@@ -309,8 +313,7 @@ static int device_fails_first(struct nccl_rank *r, struct nccl_job *job)
         (r->ops->fail)(r->device, &err); /* cmocka has a macro of that name */
         nccl_family_fail(family, &later);
     }
-    while (!nccl_family_check(family, &err))
-        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    await_failure(family, &err);
     return expect(r, strstr(err.text, "the device's own") != NULL, err.text);
 }
 
@@ -338,8 +341,7 @@ static int fails_and_leaves(struct nccl_rank *r, struct nccl_job *job)
         return 0;
     }
     (void)comm_nccl()->issue(r->comm, &add, r->arena.base, r->arena.base, r->stream, &err);
-    while (!nccl_family_check(family, &err))
-        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    await_failure(family, &err);
     return expect(r, strstr(err.text, "the device failed") != NULL, err.text);
 }
 
@@ -361,8 +363,7 @@ static int device_fails(struct nccl_rank *r, struct nccl_job *job)
         (void)error_set(&err, MUSTER_E_IO, "the device failed");
         (r->ops->fail)(r->device, &err);
     }
-    while (!nccl_family_check(family, &err))
-        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    await_failure(family, &err);
     return expect(r,
                   !strcmp(err.text, r->rank == 1 ? "the device failed" : "rank 1 stopped: the device failed"),
                   err.text);
@@ -409,8 +410,7 @@ static int late_on_one(struct nccl_rank *r, struct nccl_job *job)
     const struct instant begun = clock_now(NULL);
     if (r->rank < 2)
         (void)comm_nccl()->issue(r->comm, &add, r->arena.base, r->arena.base, r->stream, &err);
-    while (!nccl_family_check(family, &err))
-        clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+    await_failure(family, &err);
     const int64_t took = instant_diff_ns(clock_now(NULL), begun);
     return expect(r, took < 3 * NS_PER_S, "the others hear of it before the service's answer") ||
                    expect(r, strstr(err.text, " for rank 2") != NULL, err.text)
