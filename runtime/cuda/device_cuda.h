@@ -106,8 +106,8 @@ enum { CUDA_FAILURE_NONE, CUDA_FAILURE_WRITING, CUDA_FAILURE_SET };
 
 /* ---- errors (device_cuda_error.c) ---- */
 
-/* Keeps the first error of the device. Adds the operations under way if CUDA may have reported the error
- * later than its cause. */
+/* Keeps the first error of the device. If the device has an error of earlier work, the text gets its name,
+ * where a library's status hides it, and the operations under way. */
 void cuda_device_fail(struct device *device, const struct muster_error *error);
 int cuda_device_poll_error(struct device *device, struct muster_error *err);
 bool cuda_device_failed(const struct device *device);

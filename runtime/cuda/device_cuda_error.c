@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/check.h"
 #include "proto/base/error.h"
+#include "runtime/cuda/cuda_query.h"
 #include "runtime/cuda/device_cuda.h"
 
 static void keep_error(struct device *device, const struct muster_error *error)
@@ -162,10 +163,33 @@ static void add_pending(const struct device *device, cudaError_t status, struct 
                     device->sync_errors ? "" : " (training.sync_errors finds out which)");
 }
 
+/* The error that stays on the device, from work that was enqueued before; another status: there is none.
+ * A library has a CUDA runtime of its own, so the thread's last error in ours does not know what it met: a
+ * stream is asked. The answer is the same of every stream. */
+static cudaError_t late_status(struct device *device)
+{
+    cudaError_t status = cudaPeekAtLastError();
+    if (is_late(status))
+        return status;
+    (void)pthread_mutex_lock(&device->listing); /* no stream is destroyed meanwhile */
+    for (int i = 0; i < CUDA_STREAMS && !is_late(status); i++) {
+        const struct device_stream *stream = atomic_load(&device->streams[i]);
+        if (stream && stream->handle.stream)
+            status = cuda_query(cudaStreamQuery(stream->handle.stream));
+    }
+    (void)pthread_mutex_unlock(&device->listing);
+    return status;
+}
+
 void cuda_device_fail(struct device *device, const struct muster_error *error)
 {
-    struct muster_error whole = *error;
-    add_pending(device, cudaPeekAtLastError(), &whole); /* an error that stays is still there */
+    struct muster_error whole = *error, cause;
+    const cudaError_t status = late_status(device);
+    if (is_late(status) && !strstr(error->text, cudaGetErrorName(status))) {
+        (void)cuda_error(&cause, (int)status, "the device's error"); /* -1: there is one */
+        (void)error_set(&whole, (enum muster_error_code)error->code, "%s; %s", error->text, cause.text);
+    }
+    add_pending(device, status, &whole);
     keep_error(device, &whole);
 }
 

@@ -107,7 +107,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
         return fake_cudart_fail(cudaErrorNotReady); /* CUDA keeps this as the last error, too */
     }
     fake_held_acquire(event->last.get());
-    return fake_sticky();
+    return fake_meet_sticky();
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
@@ -123,7 +123,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
         fake_want(record->stream, record->position);
     record->changed.wait(held.lock, [&] { return record->done; });
     fake_held_acquire(record.get());
-    return fake_sticky();
+    return fake_meet_sticky();
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)

@@ -43,8 +43,8 @@ extern "C" {
  * order, on the stream's thread, which may touch device memory; then dispose(argument), NULL: nothing. `what`
  * lives as long as the program: it is named in reports, and FAKE_CUDA_FAIL=what:N refuses its N-th call.
  * Returns an injected error or an earlier piece of work's error, as CUDA's own calls do; nothing
- * is enqueued then, and the argument has been disposed of. The stream has to be the calling thread's
- * device. */
+ * is enqueued then, and the argument has been disposed of. The error is not the thread's last one yet: a
+ * library's own runtime meets it. The stream has to be the calling thread's device. */
 cudaError_t fake_cudart_enqueue(cudaStream_t stream, const char *what, void (*run)(void *argument),
                                 void *argument, void (*dispose)(void *argument));
 

@@ -50,6 +50,8 @@ bool fake_means(const char *setting, const char *name, uint64_t call);
 uint64_t fake_cost_us(const char *name);
 /* The error that all calls on the device give; cudaSuccess: none. Of the calling thread's device. */
 cudaError_t fake_sticky();
+/* The same, met by a call of the runtime: from then on it is the thread's last error. */
+cudaError_t fake_meet_sticky();
 void fake_set_sticky(int device, cudaError_t error);
 /* A line on standard error: the mistake, for readers of a refusal. */
 void fake_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -64,7 +66,7 @@ void fake_complain(const char *format, ...) __attribute__((format(printf, 1, 2))
         }                                                                                                    \
         if (fake_check_recording(function) != cudaSuccess)                                                   \
             return cudaErrorStreamCaptureUnsupported;                                                        \
-        if (fake_sticky() != cudaSuccess)                                                                    \
+        if (fake_meet_sticky() != cudaSuccess)                                                               \
             return fake_sticky();                                                                            \
         if (refused_)                                                                                        \
             return fake_cudart_fail(error);                                                                  \

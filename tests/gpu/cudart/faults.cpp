@@ -276,6 +276,12 @@ extern "C" cudaError_t fake_cudart_fail(cudaError_t error)
     return last_error = error;
 }
 
+cudaError_t fake_meet_sticky()
+{
+    const cudaError_t error = fake_sticky();
+    return error != cudaSuccess ? fake_cudart_fail(error) : error;
+}
+
 void fake_complain(const char *format, ...)
 {
     char text[256];
@@ -297,14 +303,15 @@ extern "C" {
 
 cudaError_t cudaGetLastError(void)
 {
-    const cudaError_t error = fake_sticky() != cudaSuccess ? fake_sticky() : last_error;
-    last_error = cudaSuccess;
+    const cudaError_t error = last_error;
+    if (error != fake_sticky()) /* the device's error stays */
+        last_error = cudaSuccess;
     return error;
 }
 
 cudaError_t cudaPeekAtLastError(void)
 {
-    return fake_sticky() != cudaSuccess ? fake_sticky() : last_error;
+    return last_error;
 }
 
 struct error_row {

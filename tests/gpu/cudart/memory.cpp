@@ -410,7 +410,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpy
     const cudaError_t error = copy("cudaMemcpy", to, from, bytes, kind, nullptr, true);
     fake_locked held;
     fake_drain(held, fake_stream(nullptr));
-    return error != cudaSuccess ? error : fake_sticky();
+    return error != cudaSuccess ? error : fake_meet_sticky();
 }
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream)
@@ -425,6 +425,6 @@ cudaError_t cudaMemset(void *p, int value, size_t bytes)
     const cudaError_t error = fill("cudaMemset", p, value, bytes, nullptr);
     fake_locked held;
     fake_drain(held, fake_stream(nullptr));
-    return error != cudaSuccess ? error : fake_sticky();
+    return error != cudaSuccess ? error : fake_meet_sticky();
 }
 }

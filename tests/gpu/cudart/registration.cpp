@@ -120,7 +120,9 @@ extern "C" cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 b
         struct fake_locked locked;
         registered->launches++;
     }
-    return fake_cudart_enqueue(stream, registered->name.c_str(), nothing, nullptr, nullptr);
+    const cudaError_t error =
+        fake_cudart_enqueue(stream, registered->name.c_str(), nothing, nullptr, nullptr);
+    return error == cudaSuccess ? error : fake_cudart_fail(error);
 }
 
 /* A kernel is allowed more shared memory: up to what all from sm_80 on have. */

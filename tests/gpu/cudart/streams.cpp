@@ -225,15 +225,15 @@ extern "C" cudaError_t fake_cudart_enqueue(cudaStream_t stream, const char *what
     const bool refused = fake_refuse(what) != 0;
     cudaError_t error = fake_sticky();
     if (error == cudaSuccess && refused)
-        error = fake_cudart_fail(cudaErrorLaunchFailure);
+        error = cudaErrorLaunchFailure;
     if (error == cudaSuccess && fake_driver() != cudaSuccess)
-        error = fake_cudart_fail(fake_driver());
+        error = fake_driver();
     fake_locked held;
     struct CUstream_st *s = error == cudaSuccess ? fake_stream(stream) : nullptr;
     if (error == cudaSuccess && (!s || s->device != fake_device())) {
         fake_complain("%s is launched on a stream that is not one of device %d, which the thread uses", what,
                       fake_device());
-        error = fake_cudart_fail(cudaErrorInvalidResourceHandle);
+        error = cudaErrorInvalidResourceHandle;
     }
     if (error == cudaSuccess)
         fake_push(s, {what, run, dispose, argument, false, {}, {}, nullptr});
@@ -368,7 +368,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     if (s->done < s->pushed)
         return fake_cudart_fail(cudaErrorNotReady); /* CUDA keeps this as the last error, too */
     fake_held_acquire(&s->finished);
-    return fake_sticky();
+    return fake_meet_sticky();
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
@@ -381,7 +381,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     if (s->capture)
         return fake_break_capture(s, "cudaStreamSynchronize");
     fake_drain(held, s);
-    return fake_sticky();
+    return fake_meet_sticky();
 }
 
 cudaError_t cudaDeviceSynchronize(void)
@@ -389,7 +389,7 @@ cudaError_t cudaDeviceSynchronize(void)
     FAKE_ENTER_DEVICE("cudaDeviceSynchronize", cudaErrorUnknown);
     fake_locked held;
     fake_drain_device(held, fake_device());
-    return fake_sticky();
+    return fake_meet_sticky();
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)

@@ -228,21 +228,34 @@ static void a_fault_after_a_record_is_named(void **state)
         fail_msg("%s", err.text);
 }
 
-/* A kernel's launch, or another library, has met the error. */
-static void a_fault_that_another_tells_of_names_the_operations(void **state)
+static void *finish_the_device(void *status)
+{
+    int (*finish)(void) = (int (*)(void))(uintptr_t)device_function("cudaDeviceSynchronize");
+    *(int *)status = finish ? finish() : cudaErrorUnknown;
+    return NULL;
+}
+
+/* A library's own runtime meets the fault, so our thread's last error does not have it. */
+static void a_fault_that_a_library_meets_is_named(void **state)
 {
     const struct fixture *f = *state;
-    struct muster_error told, err = {0};
-    cudaError_t (*peek)(void) = (cudaError_t(*)(void))(uintptr_t)device_function("cudaPeekAtLastError");
-    (void)error_set(&told, MUSTER_E_STATE, "add: the launch was refused");
+    int (*peek)(void) = (int (*)(void))(uintptr_t)device_function("cudaPeekAtLastError");
+    const char *(*name_of)(int) = (const char *(*)(int))(uintptr_t)device_function("cudaGetErrorName");
+    struct muster_error err = {0};
+    int status;
+    pthread_t finisher;
     setenv("FAKE_CUDA_ASYNC", "cudaMemsetAsync:1", 1);
-    (void)f->ops->fill(f->a, f->memory.base, 1, 100);
-    assert_non_null(peek);
-    UNTIL(peek() != cudaSuccess);
+    assert_int_equal(f->ops->fill(f->a, f->memory.base, 1, 100), 0);
+    assert_int_equal(pthread_create(&finisher, NULL, finish_the_device, &status), 0);
+    assert_int_equal(pthread_join(finisher, NULL), 0);
     unsetenv("FAKE_CUDA_ASYNC");
-    (f->ops->fail)(f->device, &told);
+    assert_int_not_equal(status, cudaSuccess);
+    assert_true(peek && name_of && peek() == cudaSuccess);
+    (void)error_set(&err, MUSTER_E_STATE, "product: library: EXECUTION_FAILED");
+    (f->ops->fail)(f->device, &err); /* cmocka has a macro of that name */
     assert_int_equal(f->ops->poll_error(f->device, &err), -1);
-    if (!strstr(err.text, "add: the launch was refused; under way: fill of stream a"))
+    if (!strstr(err.text, "EXECUTION_FAILED; the device's error: ") || !strstr(err.text, name_of(status)) ||
+        !strstr(err.text, "under way: fill of stream a"))
         fail_msg("%s", err.text);
 }
 
@@ -334,7 +347,7 @@ static void facts_are_of_the_smallest_device(void **state)
 int main(int argc, char **argv)
 {
     static const char *const alone[] = {"a_fault_after_a_record_is_named",
-                                        "a_fault_that_another_tells_of_names_the_operations",
+                                        "a_fault_that_a_library_meets_is_named",
                                         "a_fault_is_met_before_the_next_operation_of_any_stream",
                                         "a_fault_that_hangs_behind_many_marks_is_found"};
     int failed = 0;
@@ -354,7 +367,7 @@ int main(int argc, char **argv)
         WITH_DEVICE(a_launch_that_fails_the_device_is_refused),
         WITH_DEVICE(a_question_that_is_refused_fails_the_device),
         WITH_DEVICE(a_fault_after_a_record_is_named),
-        WITH_DEVICE(a_fault_that_another_tells_of_names_the_operations),
+        WITH_DEVICE(a_fault_that_a_library_meets_is_named),
         WITH_DEVICE(a_fault_is_met_before_the_next_operation_of_any_stream),
         WITH_DEVICE(a_fault_that_hangs_behind_many_marks_is_found),
         WITH_DEVICE(kernels_of_fp32_have_tf32_where_it_is_asked_for),

@@ -119,5 +119,7 @@ void emu_enqueue(const char *operation, const char *kernel, dim3 grid, dim3 bloc
     call->shared = shared;
     call->body = std::move(owned);
     order_of_environment(call);
-    (void)fake_cudart_enqueue(stream, operation, run, call, dispose); /* the last error has what it returns */
+    const cudaError_t error = fake_cudart_enqueue(stream, operation, run, call, dispose);
+    if (error != cudaSuccess)
+        (void)fake_cudart_fail(error); /* a launch returns nothing: the last error has it */
 }

@@ -1261,7 +1261,7 @@ class Nccl(Cuda):
     def test_an_asynchronous_error_names_the_collective(self):
         result = self.train(ranks=2, FAKE_CUDA_ASYNC="AllGather:2@1")
         self.assertNotEqual(result.status, 0)
-        self.assertRegex(result.output, r"(cudaErrorIllegalAddress|CUDA error 700).*under way: .*all_gather")
+        self.assertRegex(result.output, r"cudaErrorIllegalAddress.*under way: .*all_gather")
 
 
 class Refused(Cuda):
