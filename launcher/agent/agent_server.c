@@ -17,6 +17,7 @@
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
 #include "proto/env_names.h"
+#include "rendezvous/net/tcp_listen.h"
 #include "rendezvous/security/secret_file.h"
 
 struct agent_server {
@@ -129,24 +130,32 @@ void agent_server_warn_of_unauthenticated(const struct agent *agent, const char 
 
 struct port_question {
     uint16_t port;
+    char bind[ADDRESS_TEXT]; /* "": every address */
+    bool joins;              /* a holder of the same program is joined */
     struct port_holder holder;
+    bool free;
 };
 
 static void ask_holder(void *payload)
 {
     struct port_question *question = payload;
     port_holder_find(question->port, &question->holder);
+    if (question->joins && question->holder.same_program)
+        return;
+    question->free = tcp_await_port(*question->bind ? question->bind : NULL, question->port);
+    if (!question->free)
+        port_holder_find(question->port, &question->holder); /* it may be another one now */
 }
 
 static void holder_found(void *context)
 {
     struct agent *agent = context;
-    const struct port_holder holder = agent->server->question->holder;
+    const struct port_question question = *agent->server->question;
     background_watch_end(&agent->server->asking);
-    agent->server->known(agent, &holder);
+    agent->server->known(agent, question.free ? NULL : &question.holder);
 }
 
-int agent_server_find_holder(struct agent *agent,
+int agent_server_find_holder(struct agent *agent, bool joins,
                              void (*known)(struct agent *agent, const struct port_holder *holder),
                              struct muster_error *err)
 {
@@ -154,7 +163,10 @@ int agent_server_find_holder(struct agent *agent,
     struct port_question *question = mem_calloc(1, sizeof *question);
     if (!question)
         return error_set(err, MUSTER_E_NOMEM, "no memory");
+    const char *bind = agent_server_address(agent);
     question->port = agent_master_port(agent);
+    question->joins = joins;
+    (void)snprintf(question->bind, sizeof question->bind, "%s", bind ? bind : "");
     server->question = question;
     server->known = known;
     struct background_job *job =

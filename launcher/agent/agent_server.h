@@ -58,8 +58,10 @@ int *agent_server_claim(const struct agent *agent);
 void agent_server_describe(const struct agent *agent, char *out, size_t size);
 /* Warns if the job is unauthenticated on an address (NULL: every one) that is not a loopback one. */
 void agent_server_warn_of_unauthenticated(const struct agent *agent, const char *address);
-/* The port to serve on is in use: known is called, in the loop, when its holder is found. */
-int agent_server_find_holder(struct agent *agent,
+/* The port to serve on is in use: known is called, in the loop, with its holder, which has had a second to
+ * end (tcp_await_port); NULL: the port is free. joins: for a holder of the same program it is called at once.
+ */
+int agent_server_find_holder(struct agent *agent, bool joins,
                              void (*known)(struct agent *agent, const struct port_holder *holder),
                              struct muster_error *err);
 

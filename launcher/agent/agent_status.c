@@ -24,6 +24,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "rendezvous/net/tcp_listen.h"
 #include "rendezvous/tcpstore/tcpstore_server.h"
 
 /* A zeroed one serves no client. */
@@ -230,6 +231,7 @@ static int serve_http(struct agent *agent, struct agent_audience *audience, stru
                                           .admit = status_http_admit,
                                           .answer = status_http_answer,
                                           .context = &audience->http};
+    (void)tcp_await_port(options.address, options.port); /* the error is http_server_start's */
     audience->server = http_server_start(&options, err);
     if (!audience->server)
         return error_wrap(err, "--metrics-port");

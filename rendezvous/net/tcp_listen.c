@@ -2,9 +2,10 @@
 #include "rendezvous/net/tcp_listen.h"
 
 #include <errno.h>
-#include <stdbool.h>
+#include <poll.h>
 
 #include "proto/base/address.h"
+#include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "rendezvous/net/port_holder.h"
@@ -86,4 +87,28 @@ int tcp_hold_port(uint16_t wanted, uint16_t *bound, struct muster_error *err)
     if (fd < 0)
         return listen_failed("every address", wanted, err);
     return report_port(fd, bound, err) ? -1 : take_fd(&fd);
+}
+
+static bool is_in_use(const char *address, uint16_t wanted)
+{
+    struct address parsed;
+    scope_close int fd = -1;
+    errno = EINVAL;
+    if (address && address_parse(address, wanted, &parsed))
+        fd = bind_at(&parsed.of.any, parsed.length, false);
+    if (fd < 0 && (!address || errno == EADDRNOTAVAIL || errno == ENODEV))
+        fd = bind_everywhere(wanted, false);
+    return fd < 0 && errno == EADDRINUSE;
+}
+
+bool tcp_await_port(const char *address, uint16_t wanted)
+{
+    enum { PAUSE_MS = 20 };
+    const struct instant patience = instant_add(clock_now(NULL), NS_PER_S);
+    while (is_in_use(address, wanted)) {
+        if (instant_reached(clock_now(NULL), patience))
+            return false;
+        (void)poll(NULL, 0, PAUSE_MS);
+    }
+    return true;
 }

@@ -2,6 +2,7 @@
 #ifndef MUSTER_RENDEZVOUS_NET_TCP_LISTEN_H
 #define MUSTER_RENDEZVOUS_NET_TCP_LISTEN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "proto/include/muster_error.h"
@@ -16,5 +17,9 @@ int tcp_listen(const char *address, uint16_t wanted, uint16_t *bound, struct mus
  * number and sets SO_REUSEADDR (PyTorch's store and ours do) can listen on it. A port with a listener
  * cannot be held. *bound gets the port (wanted 0: any). Returns the descriptor or -1. */
 int tcp_hold_port(uint16_t wanted, uint16_t *bound, struct muster_error *err);
+/* Waits a second, at most, for a port that a program holds which may be ending: the agent of the run before.
+ * False: it is still in use. address: as for tcp_listen; if that is none of this machine, the port is awaited
+ * on every address. */
+bool tcp_await_port(const char *address, uint16_t wanted);
 
 #endif

@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 import unittest
 
 from harness import LIMIT, MUSTER, AgentTest, free_port, wait_until
@@ -19,6 +20,14 @@ name="seen.$MUSTER_ROUND.$RANK"
 echo "$RANK $WORLD_SIZE $ROLE_NAME $ROLE_RANK $ROLE_WORLD_SIZE $LOCAL_WORLD_SIZE $TORCHELASTIC_RESTART_COUNT" > "$name.new" && mv "$name.new" "$name"
 while [ ! -e finish ] && [ ! -e "finish.$RANK" ]; do sleep 0.05; done
 """
+
+
+def listener(port):
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("", port))
+    holder.listen()
+    return holder
 
 
 class IdentityTest(AgentTest):
@@ -78,6 +87,27 @@ class Claims(IdentityTest):
         _, err = self.finish(self.node(0, name="host-9"), 1)
         self.assertRegex(err, rf"port {self.port} is in use by pid {server.pid} \(muster\)")
         self.finish_all([server, self.node(1)])
+
+    def test_a_holder_that_ends_holds_up_the_server_only(self):
+        """As the server of the run before may, for a moment: with several nodes, and at the store's port with one."""
+        with listener(self.port) as holder:
+            server = self.node(0)
+            self.wait_said(server, f"port {self.port} is in use: its holder has a second to end")
+            holder.close()
+        client = self.node(1)
+        self.seen(0, 2)
+        (self.folder / "finish").touch()
+        _, err = self.finish(server, 0)
+        self.assertIn(f"port {self.port} was in use for a moment", server.said + err)
+        self.finish(client, 0)
+
+    def test_so_does_that_of_a_port_of_one_node(self):
+        for flag in ("--master-port", "--metrics-port"):
+            with listener(self.port) as holder:
+                agent = self.start(f"{flag}={self.port}", "true")
+                time.sleep(0.4)
+                holder.close()
+            self.finish(agent, 0)
 
     def listens(self):
         with socket.socket() as probe:

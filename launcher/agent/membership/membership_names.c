@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "launcher/agent/agent_job_state.h"
 #include "launcher/agent/agent_server.h"
 #include "proto/base/address.h"
 #include "proto/base/error.h"
@@ -20,18 +21,50 @@ static const char *own_address(const char *bound)
     return bound && !address_is_any(bound) ? bound : bound && address_is_six(bound) ? "::1" : "127.0.0.1";
 }
 
-/* Several agents of one machine may have one endpoint: the first one serves, the others join it. The
- * server decides whether they are of the same job. Any other program on the port is an error. */
-static void holder_known(struct agent *agent, const struct port_holder *holder)
+static bool joins_holder(const struct agent *agent, bool same_program)
 {
     const struct run_config *config = agent->config;
+    return server_choice_joins_holder(config->elastic, config->rdzv_conf.is_host > 0, same_program);
+}
+
+static void holder_known(struct agent *agent, const struct port_holder *holder);
+
+static int open_server(struct agent *agent, struct muster_error *err)
+{
+    const char *address = agent_server_address(agent);
+    if (membership_join_in_mode(agent, MEMBERSHIP_SERVER, address, err) == 0) {
+        agent_server_warn_of_unauthenticated(agent, address);
+        return 0;
+    }
+    if (err->code != MUSTER_E_BUSY)
+        return -1;
+    const bool joins = joins_holder(agent, true);
+    if (!joins)
+        log_info(&agent->log, "port %u is in use: its holder has a second to end",
+                 (unsigned)agent_master_port(agent));
+    return agent_server_find_holder(agent, joins, holder_known, err);
+}
+
+/* Several agents of one machine may have one endpoint: the first one serves, the others join it. The
+ * server decides whether they are of the same job. Any other program that stays on the port is an error. */
+static void holder_known(struct agent *agent, const struct port_holder *holder)
+{
+    const unsigned port = agent_master_port(agent);
     struct muster_error err = {0};
     char text[64];
+    if (!holder) {
+        log_info(&agent->log, "port %u was in use for a moment", port);
+        if (open_server(agent, &err) < 0)
+            membership_lose(agent, err.text, membership_join_code(&err));
+        return;
+    }
     port_holder_text(holder, text, sizeof text);
-    if (server_choice_joins_holder(config->elastic, config->rdzv_conf.is_host > 0, holder->same_program)) {
-        log_info(&agent->log, "port %u of this machine is served by another agent, %s: joining it",
-                 (unsigned)agent_master_port(agent), text);
+    if (joins_holder(agent, holder->same_program)) {
+        log_info(&agent->log, "port %u of this machine is served by another agent, %s: joining it", port,
+                 text);
         agent_server_close_store(agent);
+        agent->membership->serves_here = false;
+        agent_job_state_serve(agent, false);
         if (membership_join_in_mode(agent, MEMBERSHIP_CLIENT, own_address(agent_server_address(agent)),
                                     &err) < 0)
             membership_lose(agent, err.text, membership_join_code(&err));
@@ -40,8 +73,7 @@ static void holder_known(struct agent *agent, const struct port_holder *holder)
     error_set(&err, MUSTER_E_BUSY,
               "port %u is in use by %s, and this node must serve the job's world on it: stop that program or "
               "choose another %s (this node does not join an unknown server as a client)",
-              (unsigned)agent_master_port(agent), text,
-              config->elastic ? "port in --rdzv-endpoint" : "--master-port");
+              port, text, agent->config->elastic ? "port in --rdzv-endpoint" : "--master-port");
     membership_lose(agent, err.text, EXIT_CODE_FAILURE);
 }
 
@@ -50,7 +82,7 @@ static int serve_job(struct agent *agent, struct muster_error *err)
 {
     const char *address = agent_server_address(agent);
     agent->membership->serves_here = true;
-    if (agent_server_open_store(agent, err) < 0)
+    if (agent_server_open_store(agent, err) < 0 || agent_job_state_resume(agent, err) < 0)
         return -1;
     /* The address of this machine that the others connect to, if they use a name for it: for the choice of an
      * interface (agent_nccl.c), and no reason to wait or to fail. */
@@ -64,11 +96,7 @@ static int serve_job(struct agent *agent, struct muster_error *err)
     if (!address)
         log_info(&agent->log, "serving the job on every address of this machine, port %u",
                  (unsigned)agent_master_port(agent));
-    if (membership_join_in_mode(agent, MEMBERSHIP_SERVER, address, err) == 0) {
-        agent_server_warn_of_unauthenticated(agent, address);
-        return 0;
-    }
-    return err->code == MUSTER_E_BUSY ? agent_server_find_holder(agent, holder_known, err) : -1;
+    return open_server(agent, err);
 }
 
 /* A worker without its interface may take one that the others do not reach: worth a moment, in which the

@@ -250,8 +250,6 @@ static int open_membership(struct agent *agent, enum membership_mode mode, const
 int membership_join_in_mode(struct agent *agent, enum membership_mode mode, const char *address,
                             struct muster_error *err)
 {
-    if (mode != MEMBERSHIP_CLIENT && agent_job_state_resume(agent, err) < 0)
-        return -1;
     if (mode == MEMBERSHIP_CLIENT)
         (void)snprintf(agent->membership->server_address, sizeof agent->membership->server_address, "%s",
                        address);

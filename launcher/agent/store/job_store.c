@@ -68,8 +68,10 @@ static int take_any_port(struct job_store *store, struct muster_error *err)
 static int take_first_port(struct job_store *store, struct muster_error *err)
 {
     const struct run_config *config = store->config;
-    if (!config_meets(config)) /* 0 with --standalone, unless the flag was given */
+    if (!config_meets(config)) { /* 0 with --standalone, unless the flag was given */
+        (void)tcp_await_port(store->address, (uint16_t)config->master_port); /* the error is take_port's */
         return take_port(store, (uint16_t)config->master_port, err);
+    }
     /* Next to the rendezvous if nodes have ranks beforehand (65536 wraps to any); but with a range there
      * may be a firewall that blocks all other ports. */
     bool beside = !config->elastic && !config->first_port;

@@ -4,8 +4,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "proto/base/guard.h"
 #include "tests/support/cmocka_all.h"
@@ -67,11 +69,46 @@ static void a_port_on_which_somebody_listens_cannot_be_held(void **state)
     assert_int_equal(again, port);
 }
 
+static void *close_soon(void *fd)
+{
+    const struct timespec moment = {0, 100 * 1000 * 1000};
+    (void)nanosleep(&moment, NULL);
+    (void)close(*(int *)fd);
+    return NULL;
+}
+
+/* No machine has the third address: there the port is awaited on every address. */
+static void a_port_is_awaited_for_a_second(void **state)
+{
+    (void)state;
+    static const char *const addresses[] = {NULL, "127.0.0.1", "203.0.113.9"};
+    for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
+        struct muster_error err = {0};
+        uint16_t port = 0;
+        pthread_t ending;
+        int holder = tcp_listen(NULL, 0, &port, &err);
+        if (holder < 0)
+            fail_msg("%s", err.text);
+        assert_int_equal(pthread_create(&ending, NULL, close_soon, &holder), 0);
+        assert_true(tcp_await_port(addresses[i], port));
+        assert_false(answers(port));
+        assert_int_equal(pthread_join(ending, NULL), 0);
+    }
+    struct muster_error err = {0};
+    uint16_t port = 0;
+    scope_close int stays = tcp_listen(NULL, 0, &port, &err);
+    assert_false(tcp_await_port(NULL, port));
+    assert_true(answers(port));
+    errno = EADDRINUSE;
+    assert_true(tcp_await_port("no address", port)); /* the error is its user's */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_held_port_is_for_who_asks_by_number),
         cmocka_unit_test(a_port_on_which_somebody_listens_cannot_be_held),
+        cmocka_unit_test(a_port_is_awaited_for_a_second),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
