@@ -46,7 +46,8 @@ static inline int teardown(void **state)
 
 static inline struct roster_join join_of(int rank)
 {
-    static const char *const names[] = {"a", "b", "c"};
+    static const char *const names[] = {"a", "b", "c", "d"};
+    assert_in_range(rank, 0, sizeof names / sizeof names[0] - 1);
     return (struct roster_join){.protocol_version = ROSTER_PROTOCOL_VERSION,
                                 .job_id = "job",
                                 .min_nodes = NODES,
