@@ -18,7 +18,10 @@ enum {
     ROWS_LIMIT = 65536, /* connections with higher descriptors are not watched, as in admission.c */
     FIRST_ROWS = 64,
     WAITS = 2,
-    EVENTS_A_LOOK = 256,
+    EVENTS_A_CALL = 256,
+    /* Unread bytes that count as libzmq's already. Thousands of greetings wait while libzmq decrypts; to ask
+     * for them again and again took more than half of the server's processor time. */
+    UNREAD_LITTLE = 1024,
 };
 /* At the rate of a loopback connection these are some megabytes. */
 #define LOOK_NS      (6 * NS_PER_MS)
@@ -50,11 +53,11 @@ static uint64_t held_by(const struct inflow_row *row)
     return row->seen - row->base;
 }
 
-/* Asks for one report of the connection's next bytes. The kernel forgets a closed descriptor. If the number
- * is another file's by now, that file is no socket, or its own acceptance is reported. */
-static int arm(const struct inflow *inflow, int fd)
+/* Asks for reports of the connection's new bytes. The kernel forgets a closed descriptor. If the number is
+ * another file's by now, that file is no socket, or its own acceptance is reported. */
+static int watch_bytes(const struct inflow *inflow, int fd)
 {
-    struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = fd};
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.fd = fd};
     if (epoll_ctl(inflow->epoll, EPOLL_CTL_MOD, fd, &event) == 0)
         return 0;
     return errno == ENOENT ? epoll_ctl(inflow->epoll, EPOLL_CTL_ADD, fd, &event) : -1;
@@ -90,14 +93,17 @@ void inflow_accepted(struct inflow *inflow, int fd)
         inflow->rows = rows;
         inflow->count = count;
     }
-    inflow->rows[fd].open = arm(inflow, fd) == 0; /* else it has gone already */
+    inflow->rows[fd].open = watch_bytes(inflow, fd) == 0; /* else it has gone already */
 }
 
 void inflow_delivered(struct inflow *inflow, int fd)
 {
     struct inflow_row *row = row_of(inflow, fd);
-    if (row)
-        row->delivered = true;
+    if (!row)
+        return;
+    row->delivered = true; /* also the bytes that the next look finds */
+    inflow->held -= held_by(row);
+    row->base = row->seen;
 }
 
 void inflow_note(struct inflow *inflow, struct inflow_row *row, uint64_t received, uint64_t unread)
@@ -112,7 +118,7 @@ void inflow_note(struct inflow *inflow, struct inflow_row *row, uint64_t receive
     inflow->held += held_by(row);
 }
 
-/* Whether it has sent something since the last look. */
+/* Whether libzmq may hold more of it at the next look, also if nothing new arrives. */
 static bool look_at(struct inflow *inflow, int fd)
 {
     struct inflow_row *row = &inflow->rows[fd];
@@ -124,21 +130,25 @@ static bool look_at(struct inflow *inflow, int fd)
         inflow_forget(inflow, fd); /* it has gone, and its number is another file's */
         return false;
     }
-    inflow_note(inflow, row, info.tcpi_bytes_received, unread > 0 ? (uint64_t)unread : 0);
-    return row->seen != before || unread > 0;
+    const bool much = unread > UNREAD_LITTLE;
+    inflow_note(inflow, row, info.tcpi_bytes_received, much ? (uint64_t)unread : 0);
+    return row->seen != before || much;
 }
 
 static void take_events(struct inflow *inflow)
 {
-    struct epoll_event events[EVENTS_A_LOOK];
-    int count = epoll_wait(inflow->epoll, events, EVENTS_A_LOOK, 0);
-    for (int i = 0; i < count; i++) {
-        struct inflow_row *row = row_of(inflow, events[i].data.fd);
-        if (row && !row->busy) {
-            row->busy = true;
-            inflow->busy++;
+    struct epoll_event events[EVENTS_A_CALL];
+    int count;
+    do {
+        count = epoll_wait(inflow->epoll, events, EVENTS_A_CALL, 0);
+        for (int i = 0; i < count; i++) {
+            struct inflow_row *row = row_of(inflow, events[i].data.fd);
+            if (row && !row->busy) {
+                row->busy = true;
+                inflow->busy++;
+            }
         }
-    }
+    } while (count == EVENTS_A_CALL);
 }
 
 void inflow_look(struct inflow *inflow, struct instant now)
@@ -154,8 +164,6 @@ void inflow_look(struct inflow *inflow, struct instant now)
             continue;
         row->busy = false;
         inflow->busy--;
-        if (arm(inflow, (int)fd) < 0)
-            inflow_forget(inflow, (int)fd);
     }
     inflow->look_at = !inflow->busy                       ? INSTANT_NEVER
                       : inflow->held > inflow->limit / 10 ? instant_add(now, LOOK_SOON_NS)

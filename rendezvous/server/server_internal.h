@@ -150,7 +150,7 @@ struct inflow_row {
 };
 
 struct inflow {
-    int epoll; /* connections that are not busy; readable when one becomes busy. -1: none */
+    int epoll; /* readable when a connection has sent something new. -1: none */
     size_t limit;
     struct inflow_row *rows; /* by descriptor */
     size_t count;

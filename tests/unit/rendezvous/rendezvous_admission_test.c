@@ -289,10 +289,54 @@ static void a_message_without_an_end_is_noticed(void **state)
     assert_true(rows[10].open);
 }
 
+static bool is_readable(int fd)
+{
+    struct pollfd one = {fd, POLLIN, 0};
+    return poll(&one, 1, 0) == 1;
+}
+
+/* Thousands of greetings wait in the kernel while libzmq decrypts: none is asked for twice. */
+static void bytes_that_wait_are_not_asked_for_again(void **state)
+{
+    struct crowd *crowd = *state;
+    struct inflow inflow;
+    static const char bytes[8192];
+    char taken[8192];
+    assert_int_equal(inflow_init(&inflow, SLOTS, NULL), 0);
+    come(crowd);
+    const int theirs = crowd->theirs[0], ours = crowd->ours[0];
+    inflow_accepted(&inflow, ours);
+    assert_false(is_readable(inflow.epoll));
+    for (int64_t sent = 500; sent <= 1000; sent += 500) {
+        assert_int_equal(send(theirs, bytes, 500, 0), 500);
+        assert_true(is_readable(inflow.epoll));
+        inflow_look(&inflow, now);
+        assert_int_equal(inflow.held, sent);
+        assert_true(inflow.look_at.ns != INSTANT_NEVER.ns);
+        inflow_look(&inflow, now);
+        assert_true(inflow.look_at.ns == INSTANT_NEVER.ns); /* though nobody has read them */
+        assert_false(is_readable(inflow.epoll));
+    }
+    inflow_delivered(&inflow, ours); /* without a look */
+    assert_int_equal(inflow.held, 0);
+    assert_int_equal(send(theirs, bytes, sizeof bytes, 0), sizeof bytes);
+    inflow_look(&inflow, now);
+    inflow_look(&inflow, now);
+    assert_true(inflow.look_at.ns != INSTANT_NEVER.ns); /* many are, until they are read */
+    assert_int_equal(inflow.held, 0);
+    assert_int_equal(recv(ours, taken, sizeof taken, MSG_WAITALL), sizeof taken);
+    for (int i = 0; i < 3; i++)
+        inflow_look(&inflow, now);
+    assert_int_equal(inflow.held, sizeof bytes); /* the last 1,000 wait, and count already */
+    assert_true(inflow.look_at.ns == INSTANT_NEVER.ns);
+    inflow_close(&inflow);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_without_an_end_is_noticed),
+        cmocka_unit_test_setup_teardown(bytes_that_wait_are_not_asked_for_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_oldest_silent_ones_make_room, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_connection_that_does_not_register_is_ended, set_up, tear_down),
         cmocka_unit_test_setup_teardown(some_may_look_whether_it_listens, set_up, tear_down),
