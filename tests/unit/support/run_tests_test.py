@@ -69,10 +69,11 @@ class Judge(unittest.TestCase):
         self.assertTrue(self.judge({"e2e_a": SLOW, "e2e_b": HELD_UP}, ["e2e_a", "e2e_b"])[0])
 
     def test_which_are_run_once_more(self):
-        few = ["e2e_a", "compat_b", "e2e_c"]
+        few = ["gpu_train_nccl", "compat_b", "comm_tcp_process_test"]
         self.assertEqual(run_tests.worth_a_rerun(few), few)
         self.assertEqual(run_tests.worth_a_rerun([*few, "e2e_d"]), [])
         self.assertEqual(run_tests.worth_a_rerun(["e2e_a", "store_test"]), [])
+        self.assertEqual(run_tests.worth_a_rerun(["gpu_train_nccl", "gpu_products"]), [])
         self.assertEqual(run_tests.worth_a_rerun([]), [])
 
     def test_the_last_line_names_them(self):
