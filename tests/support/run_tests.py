@@ -3,7 +3,7 @@
 
     run_tests.py BUILD [ctest arguments...]
 
-A red test stays red, with one exception. Tests of real processes in real time (e2e, compat, gpu_train, process) can fail without anything being wrong
+A red test stays red, with one exception. Tests of real processes (e2e, compat, gpu_train, process) can fail without anything wrong
 where the machine gives them no processor. So each test has a canary next to it (canary.h), and a few that failed are run once more,
 alone, for the diagnosis. Only a test that was starved the first time and passes alone is FLAKY, and its run green: the last
 line names it, to be mended. A test that passes alone and was not starved has a race, and the run is red."""
@@ -23,7 +23,7 @@ STARVED_SLOWEST = 8.0
 STARVED_MS = 500.0
 
 RERUN_LIMIT = 3  # more that fail at once have one cause, and it is no bad luck
-RERUN = re.compile(r"^(e2e|compat|gpu_train)_|_process(_test)?$")
+RERUN = re.compile(r"^(e2e|compat|gpu_train)_|^.*_process(_test)?$")
 OTHER_TIERS = {"full": "./dev test --full", "soak": "./dev soak"}
 ALSO = ("sanitizers: ./dev sanitize", "random input for longer: ./dev fuzz", "mutants of the pure files: ./dev mutate")
 
