@@ -191,6 +191,12 @@ void membership_miss(struct membership *m, int rank)
         m->operations->miss(m, rank);
 }
 
+void membership_ended(struct membership *m, int rank)
+{
+    if (m->operations->ended && !m->left && !m->over)
+        m->operations->ended(m, rank);
+}
+
 uint64_t membership_notes_wanted(const struct membership *m)
 {
     return m->operations->notes_wanted ? m->operations->notes_wanted(m) : 0;

@@ -60,9 +60,12 @@ int membership_evict(struct membership *m, const struct membership_evict *reques
 void membership_progress(const struct membership *m, char *out, size_t size);
 /* Whether there is a report that the server has not acknowledged yet. */
 bool membership_has_news(const struct membership *m);
-/* A worker of this rank of the present world has lost a peer, of which no failure is known: if all workers of
- * another node have exited 0, that is the failure of this round. Lost with its message: to be repeated. */
+/* A worker of this rank of the present world has lost a peer, of which no failure is known: if a worker of
+ * another node has exited 0, that is the failure of this round. To be repeated: the message may be lost, and
+ * the server decides when all nodes have sent something since the first. */
 void membership_miss(struct membership *m, int rank);
+/* A worker of this rank of the present world has exited 0 while others of this agent run. */
+void membership_ended(struct membership *m, int rank);
 /* --- notes: a node's lines on the job's page; neither numbered nor kept --- */
 
 /* In a client: not 0 while the server wants notes; the number changes when the server may be another. */

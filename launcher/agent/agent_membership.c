@@ -2,6 +2,7 @@
  * server. See agent_membership.h. */
 #include "launcher/agent/agent_membership.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -327,12 +328,22 @@ static void agent_membership_tick(struct agent *agent, struct instant now)
     poll_membership(agent);
 }
 
+/* The last of them is reported as the end of all. */
+static void tell_of_end(const struct agent *agent, const struct worker *worker)
+{
+    if (agent->membership->handle && agent->group.state == GROUP_RUNNING && agent->round.alive > 0 &&
+        worker->end_code == CLD_EXITED && worker->end_status == 0)
+        membership_ended(agent->membership->handle, worker->rank);
+}
+
 static void agent_membership_event(struct agent *agent, const struct agent_event *event)
 {
     if (event->kind == AGENT_WORLD)
         note_two_nodes(agent, &event->membership->world);
     else if (event->kind == AGENT_ROUND_ENDS)
         begin_waiting(agent, clock_now(NULL));
+    else if (event->kind == AGENT_WORKER_ENDED)
+        tell_of_end(agent, event->worker);
 }
 
 static void agent_membership_destroy(struct agent *agent)

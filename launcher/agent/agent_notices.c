@@ -19,12 +19,13 @@
 struct agent_notices {
     struct channels *sockets;
     struct stop_notice_listener *listeners; /* one for each worker */
-    struct instant miss_at; /* when a worker that has lost a peer is to be reported; NEVER: none has */
+    struct instant lost_at;                 /* when a worker has lost a peer; NEVER: none has */
+    struct instant miss_at;                 /* when that is to be said next; NEVER: the same */
 };
 
-/* After a worker has lost a peer: a failure may be reported meanwhile. A killed agent is found after half a
- * second. Then again and again: a node may be done a little later, and a message may be lost. */
-static const int64_t lost_patience_ns = NS_PER_S, miss_again_ns = NS_PER_S / 2;
+/* After a worker has lost a peer: a failure may be reported meanwhile. The server is told again and again: a
+ * node may be done a little later, and a message may be lost. */
+static const int64_t lost_patience_ns = NS_PER_S, miss_every_ns = NS_PER_S / 2;
 
 /* --- the sockets --- */
 
@@ -44,9 +45,11 @@ static void read_socket(struct agent *agent, int local_rank)
         stop_notice_take(listener, bytes, (size_t)got);
     else if (got == 0 || (errno != EAGAIN && errno != EINTR))
         close_socket(agent, local_rank); /* no process has the other end any more */
-    if (listener->lost && agent->group.state == GROUP_RUNNING)
-        agent->notices->miss_at =
-            instant_min(agent->notices->miss_at, instant_add(clock_now(NULL), lost_patience_ns));
+    if (listener->lost && agent->group.state == GROUP_RUNNING &&
+        agent->notices->lost_at.ns == INSTANT_NEVER.ns) {
+        agent->notices->lost_at = clock_now(NULL);
+        agent->notices->miss_at = instant_add(agent->notices->lost_at, miss_every_ns);
+    }
 }
 
 static void socket_ready(void *context, int local_rank, uint32_t events)
@@ -274,23 +277,26 @@ static struct instant notices_deadline(const struct agent *agent)
     return agent->notices->miss_at;
 }
 
-/* The failure of a worker that has lost a peer would take its state along. Where no worker of this node has
- * exited with 0, and no other node is done, its error may be of another kind: it ends with that. */
+/* The failure of a worker that has lost a peer would take its state along. Where no worker has exited with 0,
+ * its error may be of another kind: it ends with that. With several nodes the lost peer may be on a node that
+ * is lost, too: the server decides (membership_miss). */
 static void notices_tick(struct agent *agent, struct instant now)
 {
     if (!instant_reached(now, notices_deadline(agent)))
         return;
-    agent->notices->miss_at = INSTANT_NEVER;
     struct worker *done = find_done(agent);
     const struct worker *lost = find_lost(agent);
     char text[80];
+    agent->notices->miss_at = lost ? instant_add(now, miss_every_ns) : INSTANT_NEVER;
     if (!lost)
         return;
-    if (!done) {
+    if (agent->round.world.group_world_size > 1) {
         agent_membership_miss(agent, lost->rank);
-        agent->notices->miss_at = instant_add(now, miss_again_ns);
         return;
     }
+    if (!done || !instant_reached(now, instant_add(agent->notices->lost_at, lost_patience_ns)))
+        return;
+    agent->notices->miss_at = INSTANT_NEVER;
     (void)snprintf(text, sizeof text, "its own code was 0, but rank %d still needs it",
                    lost->rank); /* fits */
     agent_emit(agent, &(struct agent_event){
@@ -304,7 +310,7 @@ static int notices_create(struct agent *agent, struct muster_error *err)
     const int count = agent->round.worker_count;
     struct agent_notices *notices = agent->notices = mem_calloc(1, sizeof *notices);
     if (notices) {
-        notices->miss_at = INSTANT_NEVER;
+        notices->lost_at = notices->miss_at = INSTANT_NEVER;
         notices->sockets =
             channels_create(&agent->loop, count, CHANNEL_SOCKET, "notice socket", socket_ready, agent);
         notices->listeners = mem_calloc((size_t)count, sizeof *notices->listeners);
@@ -317,7 +323,7 @@ static int notices_create(struct agent *agent, struct muster_error *err)
 static void notices_event(struct agent *agent, const struct agent_event *event)
 {
     if (event->kind == AGENT_STATE)
-        agent->notices->miss_at = INSTANT_NEVER;
+        agent->notices->lost_at = agent->notices->miss_at = INSTANT_NEVER;
     if (event->kind == AGENT_STATE && event->code == GROUP_SAVING) {
         /* SAVING is over: logs the workers that did not use the time. */
         for (int i = 0; i < agent->round.worker_count; i++)

@@ -87,6 +87,7 @@ static void send_beat(struct client *client, int missing, struct instant now)
     client->message.kind = WIRE_BEAT;
     client->message.sequence = 0;
     client->message.missing = missing;
+    client->message.ended = client->ended;
     (void)client_send_now(client); /* a lost one is followed by the next */
 }
 
@@ -94,6 +95,11 @@ void client_miss(struct client *client, int rank, struct instant now)
 {
     if (client->joined && !client->over && !client->left)
         send_beat(client, 1 + rank, now);
+}
+
+void client_ended(struct client *client, int rank)
+{
+    client->ended = 1 + rank;
 }
 
 static void accepted(struct client *client, uint64_t arrived, struct instant now)

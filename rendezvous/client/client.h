@@ -96,6 +96,9 @@ void client_drain(struct client *client, int exit_code, int64_t grace_ns);
 void client_evict(struct client *client, const struct membership_evict *request);
 /* A worker of this rank has lost a peer, of which no failure is known. Repeated by the caller. */
 void client_miss(struct client *client, int rank, struct instant now);
+/* A worker of this rank has exited 0 while others of this agent run: part of each heartbeat of this world.
+ */
+void client_ended(struct client *client, int rank);
 /* Passes a note to the server, if it wants any and there is a connection; a lost one is lost. */
 void client_note(struct client *client, const char *data, size_t length);
 /* Not 0 while a server that wants notes has accepted us; another number after each acceptance (an epoch may

@@ -33,6 +33,7 @@ struct client {
     struct report_queue *reports, own_reports; /* own_reports: unless the options have others */
     char progress[WIRE_PROGRESS_LIMIT];
     bool done;     /* with the held world */
+    int ended;     /* in the held world: client_ended; 0: none has */
     bool withheld; /* world was received, but there is no lease to work under, or older workers are to stop
                       first */
     struct world_id newest_before; /* if withheld: newest without it */

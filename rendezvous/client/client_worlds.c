@@ -43,6 +43,7 @@ int client_give_withheld(struct client *client, struct instant now, struct muste
     client->withheld = false;
     client->held = client->world.world.id;
     client->held_stops = false;
+    client->ended = 0;
     client->last_world = client->held;
     client->lapsed = false;
     client->last_nodes = client->world.world.group_world_size;

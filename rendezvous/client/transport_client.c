@@ -302,6 +302,11 @@ static void client_transport_miss(struct membership *m, int rank)
     client_miss(m->transport->client, rank, clock_now(m->options.clock));
 }
 
+static void client_transport_ended(struct membership *m, int rank)
+{
+    client_ended(m->transport->client, rank);
+}
+
 static void client_transport_progress(const struct membership *m, char *out, size_t size)
 {
     const char *known = client_progress(m->transport->client);
@@ -447,6 +452,7 @@ int transport_client_open(struct membership *m, struct muster_error *err)
         .drain = client_transport_drain,
         .evict = client_transport_evict,
         .miss = client_transport_miss,
+        .ended = client_transport_ended,
         .progress = client_transport_progress,
         .silence = client_transport_silence,
         .has_news = client_transport_has_news,

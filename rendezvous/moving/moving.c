@@ -170,6 +170,13 @@ static void moving_miss(struct membership *m, int rank)
         in->operations->miss(in, rank);
 }
 
+static void moving_ended(struct membership *m, int rank)
+{
+    struct membership *in = inner(m);
+    if (in && in->operations->ended)
+        in->operations->ended(in, rank);
+}
+
 static void moving_note(struct membership *m, const char *data, size_t length)
 {
     struct membership *in = inner(m);
@@ -330,6 +337,7 @@ int transport_moving_open(struct membership *m, struct muster_error *err)
         .silence = moving_silence,
         .has_news = moving_has_news,
         .miss = moving_miss,
+        .ended = moving_ended,
         .note = moving_note,
         .notes_wanted = moving_notes_wanted,
         .move = moving_move,

@@ -253,6 +253,8 @@ struct roster_event {
     } report;
     int missing;   /* BEAT: 1 + the rank of a worker of the agent that has lost a peer, of which no failure is
                       known; 0: none */
+    int ended;     /* BEAT: 1 + the rank of a worker of the agent that has exited 0 while others of it run; 0:
+                      none */
     int exit_code; /* LEAVE, DRAIN: the agent's exit code */
     int64_t grace_ns;                     /* DRAIN: how long the agent can wait for its workers; >= 0 */
     const struct membership_evict *evict; /* EVICT */

@@ -74,10 +74,13 @@ void roster_record(struct roster_work *w, const struct worker_failure *failure, 
 
 void roster_record_needed(struct roster_work *w, const struct roster_member *done, int missing)
 {
-    struct worker_failure failure = {.rank = done->rank_base, .exit_code = EXIT_CODE_FAILURE};
+    const bool whole = done->state != MEMBER_RUNNING;
+    const int local_rank = whole ? 0 : done->ended - 1 - done->rank_base;
+    struct worker_failure failure = {
+        .rank = done->rank_base + local_rank, .local_rank = local_rank, .exit_code = EXIT_CODE_FAILURE};
     (void)snprintf(failure.host, sizeof failure.host, "%s", done->name);
     (void)snprintf(failure.message, sizeof failure.message,
-                   "its own code was 0, but rank %d still needs its node", missing);
+                   "its own code was 0, but rank %d still needs it%s", missing, whole ? "s node" : "");
     roster_record(w, &failure, done->group_rank, w->now);
 }
 

@@ -100,6 +100,7 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     roster->count[MEMBER_EMPTY] = slots;
     roster->state_deadline = instant_add(now, options->join_timeout_ns);
     roster->loss_check = roster->last_call = roster->regroup = roster->hold_until = INSTANT_NEVER;
+    roster->missed_at = INSTANT_NEVER;
     roster->last_loss = INSTANT_NEVER;
     roster->gathering = options->continues ? instant_add(now, NS_PER_S) : INSTANT_NEVER;
     for (int i = 0; i < slots; i++) {

@@ -25,6 +25,7 @@ struct roster_member {
     bool draining;        /* leaves when its workers have ended */
     bool evicted;         /* was sent GO */
     bool was_done;        /* STOPPING: there was nothing left to stop */
+    int ended;            /* RUNNING: 1 + the rank of a worker that has exited 0; 0: none is known */
     struct world_id held; /* the world of its workers, or of a STOPPED still due; 0,0: none */
     uint64_t session;
     uint64_t sequence; /* number of the last report received */
@@ -92,6 +93,8 @@ struct roster {
     int world_nodes, world_size;   /* sizes of the current world: its nodes are by_rank[0..world_nodes-1] */
     struct instant state_deadline; /* FORMING: join; STOPPING: stop; FINISHING: exit barrier; else never */
     struct instant loss_check;     /* no member can be lost before */
+    struct instant missed_at;      /* RUNNING: when a rank first missed a peer; never: none does */
+    struct instant judge_at;       /* after that: no node is blamed before */
     struct instant last_loss;      /* of a member; never: none was lost */
     struct instant awake; /* broken connections have time until then, at least: the server was suspended */
     int apart; /* FORMING: a slot without a connection, for which the world that is ready waits; -1: none */
@@ -172,7 +175,8 @@ bool roster_is_spent(const struct roster *roster);
 /* Adds a cause of the present round's end, or more details of a known cause (failure->completes). */
 void roster_record(struct roster_work *w, const struct worker_failure *failure, int group_rank,
                    struct instant at);
-/* All workers of its node have exited 0, and this rank, which has lost a peer, cannot go on without them. */
+/* All workers of its node, or one, have exited 0, and this rank, which has lost a peer, cannot go on without
+ * them. */
 void roster_record_needed(struct roster_work *w, const struct roster_member *done, int missing);
 /* The node held workers of the world whose fate will never be reported. why: how its agent left, if known,
  * else NULL. */

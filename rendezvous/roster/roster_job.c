@@ -64,7 +64,8 @@ static void set_job_state(struct roster_work *w, enum roster_job_state state, in
 {
     w->roster->state = state;
     w->roster->state_deadline = timeout_ns ? instant_add(w->now, timeout_ns) : INSTANT_NEVER;
-    w->roster->regroup = w->roster->last_call = INSTANT_NEVER; /* timers of the state before */
+    w->roster->regroup = w->roster->last_call = w->roster->missed_at =
+        INSTANT_NEVER; /* timers of the state before */
 }
 
 static void stop_members(struct roster_work *w)

@@ -86,6 +86,7 @@ int roster_on_report(struct roster_work *w)
     member->sequence = w->event->report.sequence;
     switch (outcome) {
     case REPORT_RUNS:
+        member->ended = 0;
         roster_set_state(roster, member, MEMBER_RUNNING);
         break;
     case REPORT_ENDS:
@@ -121,28 +122,63 @@ int roster_on_report(struct roster_work *w)
     return 0;
 }
 
-static const struct roster_member *find_done(const struct roster *roster)
+/* --- ranks that have lost a peer --- */
+
+static bool has_rank(const struct roster_member *member, int rank)
 {
-    for (int i = 0; i < roster->slot_count; i++)
-        if (roster->members[i].state == MEMBER_DONE || roster->members[i].state == MEMBER_DONE_GONE)
-            return &roster->members[i];
+    return rank >= member->rank_base && rank - member->rank_base < member->local_world_size;
+}
+
+static const struct roster_member *find_ended(const struct roster *roster)
+{
+    for (int i = 0; i < roster->slot_count; i++) {
+        const struct roster_member *member = &roster->members[i];
+        if (member->state == MEMBER_DONE || member->state == MEMBER_DONE_GONE ||
+            (member->state == MEMBER_RUNNING && member->ended))
+            return member;
+    }
     return NULL;
 }
 
-/* A rank without its peer ends with an error in a few seconds, and takes its state along. A node that is done
- * fails the round before that. A loss of another kind will be reported, or be found by its silence. */
+/* A silent node may have the lost peer: it sends something again, or its loss ends the round. */
+static bool all_heard(const struct roster_work *w)
+{
+    const struct roster *roster = w->roster;
+    for (int i = 0; i < roster->slot_count; i++) {
+        const struct roster_member *member = &roster->members[i];
+        if (member->state == MEMBER_RUNNING && !member->local && i != w->event->member &&
+            (member->lost_at.ns != INSTANT_NEVER.ns || member->last_received.ns <= roster->missed_at.ns))
+            return false;
+    }
+    return true;
+}
+
+/* A rank without its peer ends with an error in a few seconds, and takes its state along. A node whose worker
+ * has exited 0 fails the round before that. A loss of another kind will be reported, or be found by its
+ * silence. Where the ranks of all nodes miss a peer at once, few of these messages matter. */
 int roster_on_beat(struct roster_work *w)
 {
+    static const int64_t again_ns = NS_PER_S / 10;
     struct roster *roster = w->roster;
-    const struct roster_member *member = roster_sender(w);
+    struct roster_member *member = roster_sender(w);
     const int rank = w->event->missing - 1;
-    if (member->state != MEMBER_RUNNING || rank < member->rank_base ||
-        rank - member->rank_base >= member->local_world_size)
+    if (member->state != MEMBER_RUNNING)
         return 0;
-    const struct roster_member *done = find_done(roster);
-    if (!done)
+    if (has_rank(member, w->event->ended - 1))
+        member->ended = w->event->ended;
+    if (!has_rank(member, rank))
         return 0;
-    roster_record_needed(w, done, rank);
+    if (roster->missed_at.ns == INSTANT_NEVER.ns) {
+        roster->missed_at = w->now;
+        roster->judge_at = instant_add(w->now, again_ns);
+    }
+    if (!instant_reached(w->now, roster->judge_at))
+        return 0;
+    roster->judge_at = instant_add(w->now, again_ns);
+    const struct roster_member *ended = find_ended(roster);
+    if (!ended || !all_heard(w))
+        return 0;
+    roster_record_needed(w, ended, rank);
     roster_begin_stop(w);
     roster_settle(w);
     return 0;

@@ -238,6 +238,7 @@ void roster_wake(struct roster *roster, struct instant now)
             member->lost_at = instant_add(now, roster->lost_after_ns);
     }
     roster->loss_check = roster->awake = instant_add(now, roster->lost_after_ns);
+    roster->missed_at = INSTANT_NEVER; /* nobody was heard since */
     /* The time until all have sent pending reports: a member that returns just before it would be lost
      * registers first, and is then asked for the rest. */
     struct instant all_heard = instant_add(roster->loss_check, roster->lost_after_ns);

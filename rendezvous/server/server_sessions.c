@@ -209,6 +209,7 @@ static bool to_event(struct transport *c, struct roster_event *event)
     case WIRE_BEAT:
         event->kind = ROSTER_BEAT;
         event->missing = message->missing;
+        event->ended = message->ended;
         return true;
     case WIRE_REPORT:
         event->kind = ROSTER_REPORT;
@@ -274,7 +275,7 @@ static void handle_frame(struct transport *c, const struct sender *peer, const v
     size_t actions = server_step(c, &event, &from);
     if (event.kind == ROSTER_BEAT && actions == 0) {
         c->message.kind = WIRE_BEAT;
-        c->message.missing = 0;
+        c->message.missing = c->message.ended = 0;
         c->message.sequence = roster_report_sequence(c->roster, slot);
         c->message.server_done = roster_server_done(c->roster);
         memcpy(c->message.progress, c->progress, sizeof c->progress);
@@ -347,7 +348,7 @@ bool server_is_cut_off(struct transport *c, int slot)
     c->message.kind = WIRE_BEAT;
     c->message.sequence = roster_report_sequence(c->roster, slot);
     c->message.number = 0; /* answers nothing */
-    c->message.missing = 0;
+    c->message.missing = c->message.ended = 0;
     c->message.progress[0] = '\0';
     c->message.server_done = (struct world_id){0};
     if (send_message(c, &to) == 0)

@@ -118,13 +118,24 @@ static int server_evict(struct membership *m, const struct membership_evict *req
     return 0;
 }
 
+static void post_beat(struct membership *m, int missing, int ended)
+{
+    struct command *command = new_command(ROSTER_BEAT, NULL);
+    if (!command)
+        return; /* it helps the other nodes only */
+    command->event.missing = missing;
+    command->event.ended = ended;
+    server_post(m->transport, command);
+}
+
 static void server_miss(struct membership *m, int rank)
 {
-    struct command *command = new_command(ROSTER_BEAT, NULL); /* without memory: it is repeated */
-    if (!command)
-        return;
-    command->event.missing = 1 + rank;
-    server_post(m->transport, command);
+    post_beat(m, 1 + rank, 0);
+}
+
+static void server_ended(struct membership *m, int rank)
+{
+    post_beat(m, 0, 1 + rank);
 }
 
 static void server_progress(const struct membership *m, char *out, size_t size)
@@ -326,6 +337,7 @@ static int open_server(struct membership *m, bool votes, struct muster_error *er
         .drain = server_drain,
         .evict = server_evict,
         .miss = server_miss,
+        .ended = server_ended,
         .progress = server_progress,
         .part = server_part,
         .parting = server_parting,

@@ -38,7 +38,8 @@ struct transport_operations {
     /* NULL in process: such a world is static and never waits */
     int (*drain)(struct membership *m, int exit_code, int64_t grace_ns, struct muster_error *err);
     int (*evict)(struct membership *m, const struct membership_evict *request, struct muster_error *err);
-    void (*miss)(struct membership *m, int rank); /* NULL in process */
+    void (*miss)(struct membership *m, int rank);  /* NULL in process */
+    void (*ended)(struct membership *m, int rank); /* the same */
     /* NULL but for clients */
     int64_t (*silence)(const struct membership *m);
     bool (*has_news)(const struct membership *m);

@@ -73,7 +73,7 @@ struct wire_message {
     uint64_t sequence;     /* REPORT: its own; ACCEPT, BEAT: the last one received */
     struct world_id id;    /* REPORT, HANDOVER */
     enum membership_report_kind report;
-    int missing;                        /* BEAT of an agent (roster.h) */
+    int missing, ended;                 /* BEAT of an agent (roster.h) */
     char progress[WIRE_PROGRESS_LIMIT]; /* BEAT of the server; "" if no node waits for a world */
     struct world_id server_done;        /* BEAT of the server (roster.h); 0,0: none */
     struct roster_join join;            /* JOIN; local is never sent */

@@ -385,6 +385,7 @@ static void pack(struct parts *parts, const struct wire_message *message)
         envelope->beat->report_sequence = message->sequence;
         envelope->beat->number = message->number;
         envelope->beat->missing = (uint32_t)message->missing;
+        envelope->beat->ended = (uint32_t)message->ended;
         envelope->beat->progress = (char *)message->progress;
         if (message->server_done.epoch)
             envelope->beat->server_done = pack_id(&parts->id, message->server_done);

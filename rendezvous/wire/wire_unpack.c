@@ -389,6 +389,7 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
         out->sequence = in->beat->report_sequence;
         out->number = in->beat->number;
         out->missing = in->beat->missing <= INT_MAX ? (int)in->beat->missing : 0;
+        out->ended = in->beat->ended <= INT_MAX ? (int)in->beat->ended : 0;
         out->server_done = (struct world_id){0};
         if (in->beat->server_done && take_id(&out->server_done, in->beat->server_done, err))
             return -1;

@@ -243,7 +243,7 @@ static void say(struct table *t, unsigned agent, enum roster_event_kind kind)
     if (kind == ROSTER_DRAIN)
         event.grace_ns = reader_wait_ns(&t->in);
     if (kind == ROSTER_BEAT)
-        event.missing = (int)agent % 3;
+        event.missing = (int)agent % 3, event.ended = (int)agent % 2;
     step(t, &event);
     if (kind == ROSTER_DISCONNECT || kind == ROSTER_LEAVE) {
         t->session[agent] = 0;

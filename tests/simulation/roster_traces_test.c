@@ -131,6 +131,43 @@ static void a_node_is_done_and_another_one_needs_it(void **state)
     cluster_destroy(c);
 }
 
+/* Its rank was the lost peer, so the node that is done is not blamed. */
+static void a_node_is_done_and_another_one_is_lost(void **state)
+{
+    (void)state;
+    struct cluster *c =
+        cluster_create(&(struct cluster_options){.trace = true, .nodes = 4, .max_restarts = 1});
+    for (int i = 0; i < 4; i++)
+        cluster_start(c, 0, i);
+    cluster_finish(c, 500, 1);
+    cluster_cut(c, 1000, 3);
+    for (int at = 1500; at < 3500; at += 500)
+        cluster_miss(c, at, 2);
+    expect_trace(c, 4000,
+                 "0.000 node0 joins as node rank 0\n"
+                 "0.000 node1 joins as node rank 1\n"
+                 "0.000 node2 joins as node rank 2\n"
+                 "0.000 node3 joins as node rank 3\n"
+                 "0.001 job FORMING -> STARTING\n"
+                 "0.001 node0 starts workers 0-0 of 4, round 0\n"
+                 "0.002 node1 starts workers 1-1 of 4, round 0\n"
+                 "0.002 node2 starts workers 2-2 of 4, round 0\n"
+                 "0.002 node3 starts workers 3-3 of 4, round 0\n"
+                 "0.103 job STARTING -> RUNNING\n"
+                 "0.500 node1 is done\n"
+                 "1.000 node3 is cut off\n"
+                 "1.500 node2 a worker misses its peer\n"
+                 "2.000 node2 a worker misses its peer\n"
+                 "2.500 node2 a worker misses its peer\n"
+                 "3.000 node2 a worker misses its peer\n"
+                 "3.003 job RUNNING -> STOPPING\n"
+                 "3.003 node0 stops round 0: node rank 3 (node3) is lost: restart 1 of 1\n"
+                 "3.004 node1 stops round 0: node rank 3 (node3) is lost: restart 1 of 1\n"
+                 "3.004 node2 stops round 0: node rank 3 (node3) is lost: restart 1 of 1\n"
+                 "3.105 job STOPPING -> FORMING\n");
+    cluster_destroy(c);
+}
+
 static void two_agents_claim_one_rank(void **state)
 {
     (void)state;
@@ -558,6 +595,7 @@ int main(void)
         cmocka_unit_test(two_nodes_form_and_finish),
         cmocka_unit_test(a_worker_dies_and_the_world_forms_again),
         cmocka_unit_test(a_node_is_done_and_another_one_needs_it),
+        cmocka_unit_test(a_node_is_done_and_another_one_is_lost),
         cmocka_unit_test(two_agents_claim_one_rank),
         cmocka_unit_test(one_never_joins),
         cmocka_unit_test(a_node_is_lost_and_comes_back),

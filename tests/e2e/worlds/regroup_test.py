@@ -190,6 +190,27 @@ class Regroup(AgentTest):
         said = self.rank_2_is_done_and_rank_1_needs_it([self.node(k, nnodes="3", nproc=1) for k in range(3)])
         self.assertIn("its own code was 0, but rank 1 still needs its node", said[0])
 
+    def one_ends_and_another_node_needs_it(self, ender, needs):
+        """The other worker of its node goes on: the server learns of the end by that node's heartbeats."""
+        nodes = [self.node(k) for k in range(2)]
+        first = self.running(0, 4)
+        (self.folder / f"done.{ender}").touch()
+        time.sleep(1)
+        with Machine() as machine:
+            begun = time.monotonic()
+            (self.folder / f"lost.{needs}").touch()
+            then = self.running(1, 4)
+            took = time.monotonic() - begun
+        self.assertEqual([now == before for now, before in zip(then, first)], [rank != ender for rank in range(4)])
+        self.assertLess(took, machine.bound(3), machine)
+        self.assertIn(f"its own code was 0, but rank {needs} still needs it:", self.finish_all(nodes)[0])
+
+    def test_a_worker_exits_0_and_the_server_needs_it(self):
+        self.one_ends_and_another_node_needs_it(3, 0)
+
+    def test_a_worker_of_the_server_exits_0_and_another_node_needs_it(self):
+        self.one_ends_and_another_node_needs_it(1, 2)
+
     def test_ranks_end_one_after_the_other(self):
         """A job that ends well, with seconds between its ranks."""
         nodes = [self.node(k, nnodes="3", nproc=1) for k in range(3)]

@@ -59,11 +59,35 @@ static void a_done_agent_may_stop_unasked(void **state)
     assert_int_equal(roster_restart_count(f->roster), 1);
 }
 
-static int miss(struct fixture *f, int node, int rank)
+static int beat(struct fixture *f, int node, int missing, int ended)
 {
-    const struct roster_event beat = {
-        .kind = ROSTER_BEAT, .session = (uint64_t)node + 1, .member = node, .missing = 1 + rank};
-    return step(f, &beat);
+    const struct roster_event event = {.kind = ROSTER_BEAT,
+                                       .session = (uint64_t)node + 1,
+                                       .member = node,
+                                       .missing = 1 + missing,
+                                       .ended = 1 + ended};
+    return step(f, &event);
+}
+
+/* The second time the server may have heard all others, whose beats come in between, but for silent. */
+static void miss(struct fixture *f, int node, int rank, int silent)
+{
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(beat(f, node, rank, -1), 0);
+        f->now = instant_add(f->now, NS_PER_S / 4);
+        for (int other = 0; other < NODES && i == 0; other++)
+            if (other != node && other != silent)
+                assert_int_equal(beat(f, other, -1, -1), 0);
+        f->now = instant_add(f->now, NS_PER_S / 4);
+    }
+}
+
+static void first_stop_says(struct fixture *f, const char *text)
+{
+    struct membership_event stop;
+    assert_true(f->actions.count > 0);
+    roster_fill_event(f->roster, &f->actions.items[0], &stop);
+    assert_string_equal(stop.reason, text);
 }
 
 /* The nodes have ranks 0, 1 to 2, and 3 to 5. */
@@ -74,32 +98,94 @@ static void a_done_agent_that_is_needed_fails_the_round(void **state)
     for (int rank = 1; rank < NODES; rank++)
         assert_int_equal(report(f, rank, 0, MEMBERSHIP_REPORT_RUNNING, NULL), 0);
     assert_int_equal(report(f, 1, 0, MEMBERSHIP_REPORT_DONE, NULL), 0);
-    assert_int_equal(miss(f, 2, 5), 0); /* not every node has its workers */
+    miss(f, 2, 5, -1); /* not every node has its workers */
     assert_int_equal(roster_state(f->roster), JOB_STARTING);
     assert_int_equal(report(f, 0, 0, MEMBERSHIP_REPORT_RUNNING, NULL), 0);
-    assert_int_equal(miss(f, 2, 2), 0); /* another node's */
-    assert_int_equal(miss(f, 2, 6), 0);
-    assert_int_equal(miss(f, 2, -1), 0);
-    assert_int_equal(miss(f, 1, 1), 0); /* it is done itself */
+    miss(f, 2, 2, -1); /* another node's */
+    miss(f, 2, 6, -1);
+    miss(f, 2, -1, -1);
+    miss(f, 1, 1, -1); /* it is done itself */
     assert_int_equal(roster_state(f->roster), JOB_RUNNING);
-    assert_int_equal(miss(f, 2, 5), 0);
+    miss(f, 2, 5, -1);
     assert_int_equal(roster_state(f->roster), JOB_STOPPING);
-    struct membership_event stop;
-    roster_fill_event(f->roster, &f->actions.items[0], &stop);
-    assert_string_equal(stop.reason, "rank 1 (on b) exited with code 1: its own code was 0, but rank 5 still "
-                                     "needs its node: restart 1 of 1");
-    assert_int_equal(miss(f, 0, 0), 0); /* the round stops */
+    first_stop_says(f, "rank 1 (on b) exited with code 1: its own code was 0, but rank 5 still needs its "
+                       "node: restart 1 of 1");
+    miss(f, 0, 0, -1); /* the round stops */
     for (int rank = 0; rank < NODES; rank++)
         assert_int_equal(report(f, rank, 0, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
     assert_int_equal(roster_state(f->roster), JOB_STARTING);
     assert_int_equal(roster_restart_count(f->roster), 1);
 }
 
+/* Of its node others go on. */
+static void a_worker_that_ended_and_is_needed_fails_the_round(void **state)
+{
+    struct fixture *f = *state;
+    all_run(f);
+    assert_int_equal(beat(f, 1, -1, 0), 0); /* another node's */
+    assert_int_equal(beat(f, 1, -1, 3), 0);
+    miss(f, 2, 5, -1);
+    assert_int_equal(roster_state(f->roster), JOB_RUNNING);
+    assert_int_equal(beat(f, 1, -1, 2), 0);
+    assert_int_equal(beat(f, 0, 0, -1), 0); /* all were heard since the first */
+    assert_int_equal(roster_state(f->roster), JOB_STOPPING);
+    first_stop_says(
+        f, "rank 2 (on b) exited with code 1: its own code was 0, but rank 0 still needs it: restart 1 of 1");
+    for (int rank = 0; rank < NODES; rank++)
+        assert_int_equal(report(f, rank, 0, MEMBERSHIP_REPORT_STOPPED, NULL), 0);
+    for (int rank = 0; rank < NODES; rank++)
+        assert_int_equal(report(f, rank, 1, MEMBERSHIP_REPORT_RUNNING, NULL), 0);
+    miss(f, 2, 5, -1); /* it runs again */
+    assert_int_equal(roster_state(f->roster), JOB_RUNNING);
+}
+
+/* The lost peer was on the third node. */
+static void a_done_agent_is_not_blamed_for_a_lost_node(void **state)
+{
+    struct fixture *f = *state;
+    all_run(f);
+    assert_int_equal(report(f, 1, 0, MEMBERSHIP_REPORT_DONE, NULL), 0);
+    for (int i = 0; i < 2; i++)
+        miss(f, 2, 3, 0);
+    assert_int_equal(roster_state(f->roster), JOB_RUNNING);
+    f->now = instant_add(f->now, NS_PER_S / 2);
+    assert_int_equal(step(f, &(struct roster_event){.kind = ROSTER_TICK}), 0);
+    assert_int_equal(roster_state(f->roster), JOB_STOPPING);
+    first_stop_says(f, "node rank 0 (a) is lost: restart 1 of 1");
+}
+
+/* The same with a connection that broke and comes again, and with a server that stood still itself. */
+static void each_node_is_heard_before_another_one_is_blamed(void **state)
+{
+    struct fixture *f = *state;
+    all_run(f);
+    assert_int_equal(report(f, 1, 0, MEMBERSHIP_REPORT_DONE, NULL), 0);
+    assert_int_equal(beat(f, 2, 3, -1), 0);
+    f->now = instant_add(f->now, NS_PER_S / 4);
+    assert_int_equal(beat(f, 0, -1, -1), 0);
+    assert_int_equal(step(f, &(struct roster_event){.kind = ROSTER_DISCONNECT, .session = 1, .member = 0}),
+                     0);
+    assert_int_equal(beat(f, 2, 3, -1), 0);
+    assert_int_equal(roster_state(f->roster), JOB_RUNNING);
+    const struct roster_join who = join_of(0);
+    join(f, 1, &who);
+    f->now = instant_add(f->now, NS_PER_S / 4);
+    roster_wake(f->roster, f->now);
+    assert_int_equal(beat(f, 2, 3, -1), 0);
+    f->now = instant_add(f->now, NS_PER_S / 4);
+    assert_int_equal(beat(f, 2, 3, -1), 0);
+    assert_int_equal(roster_state(f->roster), JOB_RUNNING);
+    assert_int_equal(beat(f, 0, -1, -1), 0);
+    f->now = instant_add(f->now, NS_PER_S / 4);
+    assert_int_equal(beat(f, 2, 3, -1), 0);
+    assert_int_equal(roster_state(f->roster), JOB_STOPPING);
+}
+
 static void a_missed_peer_without_a_done_agent_is_no_failure(void **state)
 {
     struct fixture *f = *state;
     all_run(f);
-    assert_int_equal(miss(f, 2, 3), 0);
+    miss(f, 2, 3, -1);
     assert_int_equal(roster_state(f->roster), JOB_RUNNING);
 }
 
@@ -400,6 +486,9 @@ int main(void)
         WITH_WORLD(who_stops_unasked_costs_a_restart),
         WITH_WORLD(a_done_agent_may_stop_unasked),
         WITH_WORLD(a_done_agent_that_is_needed_fails_the_round),
+        WITH_WORLD(a_worker_that_ended_and_is_needed_fails_the_round),
+        WITH_WORLD(a_done_agent_is_not_blamed_for_a_lost_node),
+        WITH_WORLD(each_node_is_heard_before_another_one_is_blamed),
         WITH_WORLD(a_missed_peer_without_a_done_agent_is_no_failure),
         WITH_WORLD(a_node_that_dies_with_a_worker_costs_no_restart_of_its_own),
         WITH_WORLD(what_completes_a_report_takes_its_place),

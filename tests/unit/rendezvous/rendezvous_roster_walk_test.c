@@ -461,9 +461,11 @@ static void one_move(struct jobs *j)
         storm(j, agent);
     } else if (what < 20) {
         const int missing = what == 19 ? (int)walk_below(walk, 5) : 0;
-        step(j,
-             &(struct roster_event){
-                 .kind = ROSTER_BEAT, .session = agent->session, .member = agent->slot, .missing = missing});
+        step(j, &(struct roster_event){.kind = ROSTER_BEAT,
+                                       .session = agent->session,
+                                       .member = agent->slot,
+                                       .missing = missing,
+                                       .ended = what == 18 ? (int)walk_below(walk, 5) : 0});
     } else {
         reports(j, agent);
     }

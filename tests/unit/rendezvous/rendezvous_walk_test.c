@@ -201,6 +201,7 @@ static void random_message(struct walk *walk, struct wire_message *m)
     m->grace_ns = number(walk);
     m->member = small(walk);
     m->missing = small(walk);
+    m->ended = small(walk);
     m->number = (uint64_t)number(walk);
     m->lease_ns = number(walk);
     m->epoch = (uint64_t)walk_below(walk, 3);

@@ -203,12 +203,13 @@ static void small_ones_come_through(void **state)
     message = (struct wire_message){.kind = WIRE_DRAIN, .exit_code = 143, .grace_ns = INT64_MAX};
     assert_int_equal(round_trip(&message)->exit_code, 143);
     assert_true(round_trip(&message)->grace_ns == INT64_MAX);
-    message =
-        (struct wire_message){.kind = WIRE_BEAT, .sequence = UINT64_MAX, .number = 77, .missing = 16384};
+    message = (struct wire_message){
+        .kind = WIRE_BEAT, .sequence = UINT64_MAX, .number = 77, .missing = 16384, .ended = 9};
     memset(message.progress, 'p', sizeof message.progress - 1);
     assert_true(round_trip(&message)->sequence == UINT64_MAX);
     assert_int_equal(round_trip(&message)->number, 77);
     assert_int_equal(round_trip(&message)->missing, 16384);
+    assert_int_equal(round_trip(&message)->ended, 9);
     assert_string_equal(round_trip(&message)->progress, message.progress);
     message = (struct wire_message){
         .kind = WIRE_ACCEPT, .member = 4095, .sequence = 5, .number = 6, .lease_ns = 20 * NS_PER_S};
