@@ -247,7 +247,7 @@ static void pair_main(int rank, int port, int socket)
     tell(socket, &report);
     struct pair pair = {r.comm, socket};
     pthread_t thread;
-    if (rank == 0 && pthread_create(&thread, NULL, abort_when_told, &pair))
+    if (rank == 0 && (pthread_create(&thread, NULL, abort_when_told, &pair) || pthread_detach(thread)))
         _exit(2);
     const struct comm_op op = {
         .kind = rank ? COMM_RECV : COMM_SEND, .dtype = DTYPE_F32, .count = UNREAD, .root = !rank};
