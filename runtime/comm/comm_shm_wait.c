@@ -77,10 +77,19 @@ static bool hopeless(const struct host_run *run, struct instant deadline, struct
     return instant_reached(clock_now(NULL), deadline) && late(run, error);
 }
 
+/* A rank reports its failure before it leaves or exits, so what was found of it is no reason before the
+ * reports were read again; a report that is being written is waited for. */
+static bool gives_up(const struct host_run *run, bool found, bool patient, struct muster_error *error)
+{
+    const bool writing = atomic_load(&run->comm->page->failed) == HOST_FAILURE_WRITING;
+    if (reported_failure(run, true, error) || (found && !(writing && patient)))
+        return true;
+    return !patient && reported_failure(run, false, error);
+}
+
 static int wait_for_all(const struct host_run *run, struct muster_error *err)
 {
-    /* A rank that writes its failure may have to wait for a processor; a rank that died before that is found
-     * by hopeless, unless it had arrived here. */
+    /* A rank that writes its failure may have to wait for a processor, or died before the end. */
     enum { WRITING_SLICES = 1000 * NS_PER_MS / COMM_SLICE_NS };
     struct muster_error error = {0};
     struct instant deadline = instant_add(clock_now(NULL), run->comm->comm.timeout_ns);
@@ -89,8 +98,8 @@ static int wait_for_all(const struct host_run *run, struct muster_error *err)
     int slices = 0;
     while (!host_channel_passed(&run->channel, &seen)) {
         slices += slice_over && atomic_load(&run->comm->page->failed) == HOST_FAILURE_WRITING;
-        if (reported_failure(run, true, &error) || (slice_over && hopeless(run, deadline, &error)) ||
-            (slices > WRITING_SLICES && reported_failure(run, false, &error))) {
+        const bool found = slice_over && hopeless(run, deadline, &error);
+        if (gives_up(run, found, slices <= WRITING_SLICES, &error)) {
             if (host_channel_passed(&run->channel, &seen))
                 break; /* the event we waited for came first */
             return host_break(run, &error, err);

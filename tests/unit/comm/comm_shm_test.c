@@ -424,7 +424,9 @@ static void a_broken_device_frees_its_peers(void **state)
     }
 }
 
-/* Rank 1 has begun to write why it failed, and gets no processor for some slices. */
+/* A failure is being written, by a rank that gets no processor for some slices or that died meanwhile. */
+enum writer { WRITER_STAYS, WRITER_AFTER_ANOTHER_LEFT, WRITER_DIED };
+
 static int write_slowly(struct test_rank *r, struct test_job *job)
 {
     const struct comm_op op = {.kind = COMM_BARRIER};
@@ -435,10 +437,15 @@ static int write_slowly(struct test_rank *r, struct test_job *job)
         return failed ? 0 : -1;
     }
     struct host_page *page = host_comm_of(r->comm)->page;
+    const struct host_channel all = host_channel_of(page, r->size, r->rank, -1);
     atomic_store(&page->failed, HOST_FAILURE_WRITING);
+    if (job->seed != WRITER_STAYS)
+        atomic_store(&all.members[1].left, 1);
     clock_sleep_until(instant_add(clock_now(NULL), 3 * COMM_SLICE_NS));
-    (void)error_set(&page->failure, MUSTER_E_IO, "the disk is full");
-    atomic_store(&page->failed, HOST_FAILURE_SET);
+    if (job->seed != WRITER_DIED) {
+        (void)error_set(&page->failure, MUSTER_E_IO, "the disk is full");
+        atomic_store(&page->failed, HOST_FAILURE_SET);
+    }
     return test_job_wait(&job->gave_up, 1, TEST_TIMEOUT_NS);
 }
 
@@ -447,9 +454,14 @@ static void a_reason_that_is_being_written_is_waited_for(void **state)
     (void)state;
     if (!test_over_shm())
         skip_because("over TCP a reason comes as one message");
-    struct test_job job = {.body = write_slowly};
-    assert_int_equal(test_job_run(&job, 2), 0);
-    assert_string_equal(job.errors[0].text, "the disk is full");
+    for (enum writer writer = WRITER_STAYS; writer <= WRITER_DIED; writer++) {
+        struct test_job job = {.body = write_slowly, .seed = writer};
+        assert_int_equal(test_job_run(&job, 2), 0);
+        if (writer == WRITER_DIED)
+            assert_non_null(strstr(job.errors[0].text, "had left the comm before barrier"));
+        else
+            assert_string_equal(job.errors[0].text, "the disk is full");
+    }
 }
 
 static void time_out_names_the_missing(void **state)
