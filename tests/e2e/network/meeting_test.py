@@ -12,7 +12,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from harness import cluster
-from harness.cluster import BUILD, Cluster
+from harness.cluster import BUILD, Cluster, hardware_of
 
 MUSTER = BUILD / "bin" / "muster"
 PORT = 23456
@@ -83,6 +83,45 @@ class NameOfSeveral(Meeting):
         time.sleep(1.5)
         self.nodes[1].heal()
         self.assertIn("10.66.0.2 serves the job", self.ends(agents)[1])
+
+    def connected(self, agent, state):
+        """Whether a socket of the agent's node is in this state: 0A listens at the port, 01 has a connection to it."""
+        end = 1 if state == "0A" else 2
+        for table in ("tcp", "tcp6"):
+            rows = [row.split() for row in pathlib.Path(f"/proc/{agent.pid}/net/{table}").read_text().splitlines()[1:]]
+            if any(row[3] == state and row[end].endswith(f":{PORT:04X}") for row in rows):
+                return True
+        return False
+
+    def test_two_searches_see_each_other_and_give_way(self):
+        """The later node has claimed the port and is suspended: its kernel listens, so the earlier node gives way after two seconds. The
+        later node has found the claim of the earlier one, and goes on before it learns that it was closed: it gives way, too."""
+        self.make(2)
+        early, late = self.nodes
+        for node, other in ((early, late), (late, early)):  # the link is cut: names and neighbours are known without it
+            with open(node.pod.hosts, "a") as hosts:
+                hosts.write("".join(f"{one.address} job\n" for one in self.nodes))
+            node.pod.ip("neigh", "replace", other.address, "lladdr", hardware_of(other.address), "dev", "eth0", "nud", "permanent")
+        early.delay(1000)
+        early.cut()
+        agents = [self.elastic(1, "job")]
+        cluster.wait_until(lambda: self.connected(agents[0], "0A"), "the later node claims the port", step=0.005)
+        late.freeze(agents[0])
+        # The kernel of the frozen node sends its SYN again 1, 3 and 7 s after the first. The earlier node claims 3.5 s after its start,
+        # for three seconds. The SYN is to come in their middle, after a second on the way.
+        time.sleep(2.9)
+        agents.append(self.elastic(0, "job"))
+        cluster.wait_until(lambda: self.connected(agents[1], "0A"), "the earlier node claims the port", step=0.005)
+        early.cut_ways.clear()
+        self.cluster.apply_harm()
+        cluster.wait_until(lambda: self.connected(agents[0], "01"), "the later node's kernel has found that claim", step=0.005)
+        cluster.wait_until(lambda: not self.connected(agents[1], "0A"), "the earlier node gives way", step=0.005)
+        self.assertTrue(self.connected(agents[0], "01") and self.connected(agents[0], "0A"))
+        late.thaw()
+        cluster.wait_until(lambda: not self.connected(agents[0], "0A"), "the later node gives way", step=0.005)
+        early.heal()
+        said = "".join(self.ends(agents))
+        self.assertEqual(said.count("this one serves the job"), 1, said)
 
     def test_no_other_node_has_it(self):
         self.make(2)
