@@ -309,10 +309,12 @@ static void cleaned(void *context)
 
 static struct background_job *start_cleaning(struct agent *agent, struct muster_error *err)
 {
-    struct remains_files_scope scope = {.uid = geteuid(),
-                                        .since_ns = agent->round.started_wall_ns,
-                                        .dead = agent->round.dead,
-                                        .dead_count = (size_t)agent->round.dead_count};
+    const int64_t running_ns = instant_diff_ns(clock_now(NULL), agent->round.started);
+    struct remains_files_scope scope = {
+        .uid = geteuid(),
+        .since_ns = remains_files_since(agent->round.started_wall_ns, running_ns, clock_wall_ns()),
+        .dead = agent->round.dead,
+        .dead_count = (size_t)agent->round.dead_count};
     return remains_files_start(&scope, "/dev/shm", &agent->processes->cleanup, err);
 }
 

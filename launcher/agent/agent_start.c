@@ -387,6 +387,7 @@ static int start_from_template(struct agent *agent, struct start_failure *out, s
 int agent_start_workers(struct agent *agent, struct start_failure *out, struct muster_error *err)
 {
     *out = (struct start_failure){.exit_code = EXIT_CODE_FAILURE};
+    agent->round.started = clock_now(NULL);
     agent->round.started_wall_ns = clock_wall_ns();
     if (agent_nccl_decide(agent, err) < 0)
         return -1;

@@ -349,14 +349,14 @@
       const answer = await fetch("board.json", { cache: "no-store" });
       if (!answer.ok) throw new Error(await answer.text());
       board = await answer.json();
-      heard = Date.now();
+      heard = performance.now();
       render(board);
       show("trouble", false);
       await lines();
     } catch (error) {
       const over = board && board.over;
       show("trouble", !over);
-      set("trouble", heard ? "The agent has not answered for " + span(Date.now() - heard) + ": it has ended, or the network is down. What follows is its last state."
+      set("trouble", heard ? "The agent has not answered for " + span(performance.now() - heard) + ": it has ended, or the network is down. What follows is its last state."
         : "No data: " + error.message);
     }
     set("age", board && board.over ? "the job is over" : heard ? "updated every second" : "");

@@ -79,6 +79,13 @@ struct remains_files_file {
     int64_t changed_ns; /* time of the last change of its metadata, wall clock */
 };
 
+/* The earliest that a file of a round may seem to be: the round began at begun_ns of the wall clock,
+ * running_ns ago, and now that clock may have been set back. */
+static inline int64_t remains_files_since(int64_t begun_ns, int64_t running_ns, int64_t now_ns)
+{
+    return begun_ns < now_ns - running_ns ? begun_ns : now_ns - running_ns;
+}
+
 /* Whether it is, unless a process has it open or maps it, left over from the round: torch_<pid>_... and
  * __KMP_REGISTERED_LIB_<pid>_... of a dead process; nccl-... and MPI's, whose names identify no process,
  * if they were created in this round and all their possible users are visible. */

@@ -59,7 +59,8 @@ struct round {
     struct membership_world world;          /* round 0 of epoch 0 before the first one */
     char restart_reason[MUSTER_ERROR_TEXT]; /* why the round before it was stopped, if it failed; "" */
     struct round_stop stop;
-    int64_t started_wall_ns; /* when the first worker was started; 0: not yet */
+    struct instant started;  /* the first worker was started */
+    int64_t started_wall_ns; /* the same; 0: not yet */
 
     pid_t *dead; /* reaped: workers and their descendants */
     int dead_count, dead_capacity;

@@ -23,7 +23,8 @@ pid_t gettid(void)
 }
 
 /* libstdc++ waits so for times of the monotonic clock. glibc 2.28 can wait for the clock that the condition
- * was made with, and libstdc++ makes none: the real-time one. */
+ * was made with, and libstdc++ makes none: the real-time one. That may be set back while we wait, so a wait
+ * is a second at most: its caller looks and waits again, as after any wake-up without a reason. */
 int pthread_cond_clockwait(pthread_cond_t *condition, pthread_mutex_t *mutex, clockid_t clock,
                            const struct timespec *until)
 {
@@ -32,14 +33,15 @@ int pthread_cond_clockwait(pthread_cond_t *condition, pthread_mutex_t *mutex, cl
         return pthread_cond_timedwait(condition, mutex, until);
     if (clock_gettime(clock, &now) != 0 || clock_gettime(CLOCK_REALTIME, &real) != 0)
         return EINVAL;
-    int64_t nanoseconds = (int64_t)real.tv_nsec + until->tv_nsec - now.tv_nsec;
-    real.tv_sec += until->tv_sec - now.tv_sec;
-    for (; nanoseconds < 0; nanoseconds += 1000000000)
-        real.tv_sec--;
-    for (; nanoseconds >= 1000000000; nanoseconds -= 1000000000)
-        real.tv_sec++;
-    real.tv_nsec = (long)nanoseconds;
-    return pthread_cond_timedwait(condition, mutex, &real);
+    const int64_t second = 1000000000;
+    const int64_t seconds = until->tv_sec - now.tv_sec; /* "for ever" is a large number of them */
+    const int64_t whole =
+        (seconds < 2 ? seconds < -1 ? -1 : seconds : 2) * second + until->tv_nsec - now.tv_nsec;
+    const int64_t left = whole < 0 ? 0 : whole < second ? whole : second;
+    real.tv_sec += (real.tv_nsec + left) / second;
+    real.tv_nsec = (long)((real.tv_nsec + left) % second);
+    const int result = pthread_cond_timedwait(condition, mutex, &real);
+    return result == ETIMEDOUT && left < whole ? 0 : result;
 }
 #endif
 

@@ -20,7 +20,7 @@ struct nvml_sampler {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t stops;
-    bool stopped;
+    bool stopped, ended;
     struct nvml_usage usage;
     struct instant at; /* time of usage; 0: none */
 
@@ -127,17 +127,26 @@ static void ask_until_stopped(struct nvml_sampler *s, const struct nvml_library 
     } while (!wait_for_next(s));
 }
 
-static void *sample_usage(void *context)
+static void ask_driver(struct nvml_sampler *s)
 {
-    struct nvml_sampler *s = context;
     struct nvml_library nvml;
     nvmlDevice_t device;
     if (nvml_open(*s->library ? s->library : NULL, &nvml, NULL) < 0)
-        return NULL; /* no driver: no answers */
+        return; /* no driver: no answers */
     if (s->index >= 0 ? nvml.handle((unsigned)s->index, &device) == NVML_SUCCESS
                       : find_by_uuid(&nvml, s->uuid, &device))
         ask_until_stopped(s, &nvml, device);
     nvml_close(&nvml);
+}
+
+static void *sample_usage(void *context)
+{
+    struct nvml_sampler *s = context;
+    ask_driver(s);
+    (void)pthread_mutex_lock(&s->lock);
+    s->ended = true;
+    (void)pthread_cond_broadcast(&s->stops);
+    (void)pthread_mutex_unlock(&s->lock);
     return NULL;
 }
 
@@ -185,14 +194,18 @@ void nvml_sampler_stop(struct nvml_sampler *s)
 {
     if (!s)
         return;
+    const struct timespec until = instant_timespec(instant_add(clock_now(NULL), STOP_NS));
     (void)pthread_mutex_lock(&s->lock);
     s->stopped = true;
-    (void)pthread_cond_signal(&s->stops);
+    (void)pthread_cond_broadcast(&s->stops);
+    while (!s->ended && pthread_cond_timedwait(&s->stops, &s->lock, &until) == 0)
+        ;
+    const bool ended = s->ended;
     (void)pthread_mutex_unlock(&s->lock);
-    const int64_t ns = clock_wall_ns() + STOP_NS; /* pthread_timedjoin_np knows no other clock */
-    const struct timespec until = {ns / NS_PER_S, ns % NS_PER_S};
-    if (pthread_timedjoin_np(s->thread, NULL, &until) == 0)
-        sampler_free(s);
-    else
+    if (!ended) {
         (void)pthread_detach(s->thread); /* it hangs in the driver: its memory stays */
+        return;
+    }
+    (void)pthread_join(s->thread, NULL); /* it returns */
+    sampler_free(s);
 }

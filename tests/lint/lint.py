@@ -20,6 +20,11 @@ CODE = ("proto", "rendezvous", "kernels", "runtime", "trainer", "launcher")
 BANNED = {
     r"\b(?:sprintf|strcpy|strcat|gets|strtok|atoi|atol|atof)\s*\(": (None, "unbounded or unchecked"),
     r"\bclock_gettime\s*\(": (r"^proto/(base/clock|glibc/earlier)\.c$", "time comes from proto/base/clock.h"),
+    r"\bclock_wall_ns\s*\(": (
+        r"^(proto/base/clock\.[ch]|launcher/(main|host/(describe_host|machine)|output/(pump|pump_format|output_file)|verdict/failure_files|board/board_json|commands/(top_command|board_source)|agent/(agent_(events|start|processes|outcome|membership|failures)|failures/failures_records|board/agent_board))\.c|runtime/nccl/read/reader_disk\.c|trainer/(report/\w+|run/(trace|sample_log|place))\.c)$",
+        "the wall clock may be set by hours: it is for people, and decides nothing"),
+    r"(?<![>.])\btime\s*\(\s*NULL|\bCLOCK_REALTIME\b": (r"^(proto/(base/clock|glibc/earlier)|launcher/process/agent_mark)\.c$", "the wall clock may be set: proto/base/clock.h"),
+    r"\b(?:pthread_timedjoin_np|pthread_mutex_timedlock|sem_timedwait)\s*\(": (None, "waits for the wall clock, which may be set back by hours"),
     r"\b(?:gettimeofday|usleep|sleep|nanosleep)\s*\(": (None, "no polling: wait on a descriptor, a futex or a deadline"),
     r"(?<![>.])\b(?:exit|abort|_exit|quick_exit)\s*\(": (
         r"^(proto/processor/start\.c|launcher/main\.c|launcher/(process/(spawn|guardian)|warm/warm_keeper|host/isolated_call|local/run/pod_isolation)\w*\.c|trainer/run/(muster_train|command/start)\.c)$", "libraries never end the process"),

@@ -45,6 +45,30 @@ static void only_leftovers_of_the_dead_are_ours(void **state)
     }
 }
 
+/* A round of 100 s that began at 5,000 s; a file is of its 60th second. */
+static void a_clock_that_was_set_hides_no_file(void **state)
+{
+    (void)state;
+    static const pid_t dead[] = {812};
+    static const struct {
+        int64_t now_s, file_s;
+    } rows[] = {
+        {5100, 5060}, /* it was not set */
+        {1500, 1460}, /* back, before the file was made */
+        {1500, 5060}, /* back, after that */
+        {9100, 9060}, /* the same forward */
+        {9100, 5060},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const int64_t since_ns =
+            remains_files_since(5000 * NS_PER_S, 100 * NS_PER_S, rows[i].now_s * NS_PER_S);
+        const struct remains_files_scope scope = {7, since_ns, true, dead, 1};
+        const struct remains_files_file file = {"torch_812_1234_0", 7, rows[i].file_s * NS_PER_S};
+        assert_true(remains_files_is_candidate(&file, &scope));
+    }
+    assert_true(remains_files_since(5000, 100, 5100) == 5000); /* older files are another's */
+}
+
 static void put_file(const char *directory, const char *name)
 {
     char path[128];
@@ -104,6 +128,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_leftovers_of_the_dead_are_ours),
+        cmocka_unit_test(a_clock_that_was_set_hides_no_file),
         cmocka_unit_test(what_is_mapped_or_open_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
