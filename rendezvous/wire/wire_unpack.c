@@ -468,8 +468,10 @@ int wire_decode(const void *data, size_t length, struct wire_message *message, s
     if (!envelope)
         return bad(err, "it cannot be unpacked");
     int failed;
-    /* A refusal is readable in any version: it has the reason why the versions do not match. */
+    /* A refusal is readable in any version: it has the reason why the versions do not match. So is the end of
+     * the refused agent, which is known by then. */
     bool any_version = envelope->body_case == MUSTER__ENVELOPE__BODY_JOIN ||
+                       envelope->body_case == MUSTER__ENVELOPE__BODY_LEAVE ||
                        envelope->body_case == MUSTER__ENVELOPE__BODY_REFUSE;
     if (envelope->version != ROSTER_PROTOCOL_VERSION && !any_version)
         failed = error_set(err, MUSTER_E_PROTOCOL, "a frame of protocol version %u; this muster speaks %d",

@@ -500,6 +500,13 @@ static void another_version_is_told_apart(void **state)
     assert_int_equal(wire_decode(frame.data, frame.length, &out, &err), 0);
     assert_int_equal(out.event.kind, MEMBERSHIP_EVENT_REFUSED);
     assert_string_equal(out.event.reason, "protocol version: this agent has 6");
+    /* Its agent leaves, and the server says nothing more of it. */
+    const struct wire_message leaves = {.kind = WIRE_LEAVE, .exit_code = 1};
+    buffer_clear(&frame);
+    assert_int_equal(wire_encode(&leaves, &frame, &err), 0);
+    frame.data[1] = ROSTER_PROTOCOL_VERSION + 1;
+    assert_int_equal(wire_decode(frame.data, frame.length, &out, &err), 0);
+    assert_int_equal(out.kind, WIRE_LEAVE);
 }
 
 /* Bytes that random changes make of good frames, and bytes that never were one. */
