@@ -2,9 +2,14 @@
  *
  *   {"run": 1764000000000000000, "step": 17, "rank": 1, "ranks": 3, "samples": [257, 260]}
  *
- * `run` is the time at which rank 0 started, in nanoseconds of its clock, the same on all ranks. A line is
- * written before its step is run. A later run may take a step again, because its checkpoint was lost: then
- * the line of the later run counts. See observers.h. */
+ * `run` is the time at which rank 0 started, in nanoseconds of its clock, the same on all ranks; more than
+ * that of the run before, whose clock may have been set since. A line is written before its step is run. A
+ * later run may take a step again, because its checkpoint was lost: then the line of the later run counts.
+ * See observers.h. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "proto/base/clock.h"
@@ -46,6 +51,31 @@ static int open_log_file(struct sample_log *log, const char *folder, struct must
     return log->fd < 0 ? error_errno(err, "logging.samples: cannot write %s", log->path) : 0;
 }
 
+/* Of the last line; 0: there is none. A line may be as long as a step has samples. */
+static int64_t last_run(const char *path)
+{
+    enum { PART = 16384, OVERLAP = 64 };
+    char bytes[PART + OVERLAP + 1];
+    struct stat status;
+    scope_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &status) < 0)
+        return 0;
+    for (off_t end = status.st_size; end > 0;) {
+        const off_t from = end > PART ? end - PART : 0;
+        const ssize_t got = pread(fd, bytes, (size_t)(end - from) + OVERLAP, from);
+        if (got <= 0)
+            return 0;
+        bytes[got] = '\0';
+        const char *found = NULL;
+        for (const char *at = bytes; (at = strstr(at, LINE_BEGINS)); at++)
+            found = at;
+        if (found)
+            return strtoll(found + strlen(LINE_BEGINS), NULL, 10);
+        end = from;
+    }
+    return 0;
+}
+
 /* Collective. Makes the folder where it is not there. A file that is there is continued, without a last line
  * that a killed process has left unfinished. */
 static struct sample_log *sample_log_open(const char *folder, struct muster_world *world,
@@ -59,6 +89,8 @@ static struct sample_log *sample_log_open(const char *folder, struct muster_worl
                                    .ranks = muster_world_size(world),
                                    .run = clock_wall_ns()};
         failed = open_log_file(log, folder, err);
+        const int64_t before = failed ? 0 : last_run(log->path);
+        log->run = log->run > before ? log->run : before + 1;
     } else {
         failed = error_set(err, MUSTER_E_NOMEM, "no memory for the log of samples");
     }

@@ -7,6 +7,7 @@ Losses are held to one rank's: within 3 times the effect of another order of sum
 
 import pathlib
 import random
+import re
 import signal
 import sys
 import time
@@ -69,12 +70,19 @@ class TrainElastic(AgentTest):
 
 
 class Resumed(TrainElastic):
+    def be_later(self):
+        """As if the clock had been years ahead until now, and was set back: later runs have larger numbers all the same."""
+        for path in self.samples.glob("rank-*.jsonl"):
+            path.write_text(re.sub(r'"run": \d+', '"run": 2000000000000000000', path.read_text()))
+
     def test_4_then_3_then_2_then_4_ranks(self):
         for part, ranks in enumerate((4, 3, 2, 4)):
             out = self.run_whole(ranks, 25 * (part + 1))
             if part:
                 self.assertIn(f"resumed from step {25 * part} (", out)
             self.assertEqual("empty" in out, ranks == 3)
+            if not part:
+                self.be_later()
         runs = self.check(100)
         self.assertEqual([len(by_run) for by_run in runs.values()], [1] * 100)  # no step was taken twice
 
