@@ -174,7 +174,10 @@ int agent_job_state_resume(struct agent *agent, struct muster_error *err)
     const char *job = agent->config->rdzv_id;
     const long long limit = (long long)agent->config->max_restarts;
     struct job_state *state = &agent->job_state->state;
+    const bool again = agent->job_state->served;
     agent->job_state->serves = agent->job_state->served = true;
+    if (again)
+        return 0;
     if (!agent->job_state->resumes) {
         job_state_keeper(state, agent->host);
         return 0;

@@ -304,6 +304,14 @@ static bool serves_elsewhere(const struct agent *agent)
     return agent->membership->serves_here && membership_server(agent->membership->handle)[0];
 }
 
+/* Known: a server, or a world that has begun. */
+static bool knows_nobody(const struct agent *agent)
+{
+    struct membership_serving serving;
+    agent_membership_serving(agent, &serving);
+    return !agent->round.world.id.epoch && !serving.voter_count && agent_membership_seeks(agent);
+}
+
 static void agent_membership_tick(struct agent *agent, struct instant now)
 {
     if (instant_reached(now, progress_deadline(agent))) {
@@ -326,6 +334,9 @@ static void agent_membership_tick(struct agent *agent, struct instant now)
         membership_look_server_up(agent);
     }
     poll_membership(agent);
+    if (agent->membership->joined_holder && agent->membership->handle && knows_nobody(agent) &&
+        membership_silence_ns(agent->membership->handle))
+        membership_replace_holder(agent);
 }
 
 /* The last of them is reported as the end of all. */

@@ -89,7 +89,7 @@ int tcp_hold_port(uint16_t wanted, uint16_t *bound, struct muster_error *err)
     return report_port(fd, bound, err) ? -1 : take_fd(&fd);
 }
 
-static bool is_in_use(const char *address, uint16_t wanted)
+bool tcp_is_in_use(const char *address, uint16_t wanted)
 {
     struct address parsed;
     scope_close int fd = -1;
@@ -105,7 +105,7 @@ bool tcp_await_port(const char *address, uint16_t wanted)
 {
     enum { PAUSE_MS = 20 };
     const struct instant patience = instant_add(clock_now(NULL), NS_PER_S);
-    while (is_in_use(address, wanted)) {
+    while (tcp_is_in_use(address, wanted)) {
         if (instant_reached(clock_now(NULL), patience))
             return false;
         (void)poll(NULL, 0, PAUSE_MS);

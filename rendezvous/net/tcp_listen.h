@@ -17,9 +17,10 @@ int tcp_listen(const char *address, uint16_t wanted, uint16_t *bound, struct mus
  * number and sets SO_REUSEADDR (PyTorch's store and ours do) can listen on it. A port with a listener
  * cannot be held. *bound gets the port (wanted 0: any). Returns the descriptor or -1. */
 int tcp_hold_port(uint16_t wanted, uint16_t *bound, struct muster_error *err);
+/* address: as for tcp_listen; if that is none of this machine: on every address. */
+bool tcp_is_in_use(const char *address, uint16_t wanted);
 /* Waits a second, at most, for a port that a program holds which may be ending: the agent of the run before.
- * False: it is still in use. address: as for tcp_listen; if that is none of this machine, the port is awaited
- * on every address. */
+ * False: it is still in use. */
 bool tcp_await_port(const char *address, uint16_t wanted);
 
 #endif

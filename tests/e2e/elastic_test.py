@@ -116,6 +116,20 @@ class Forming(ElasticTest):
         self.seen(0, 8)
         self.finish_all(agents)
 
+    def test_the_first_of_one_host_ends_before_it_accepts_the_second(self):
+        """As the server of the run before does that is ending when this one starts."""
+        first = self.node(0, "2")
+        self.waits(first, "1 of at least 2 nodes")  # it serves
+        first.send_signal(signal.SIGSTOP)
+        second = self.node(0, "2", env={"MUSTER_HOSTNAME": "node-0b"})
+        self.wait_said(second, "joining it")
+        first.kill()
+        first.wait()
+        self.wait_said(second, "has ended and never accepted this one")
+        third = self.node(1, "2")
+        self.seen(0, 2)
+        self.finish_all([second, third])
+
     def test_whatever_else_holds_the_port_is_named(self):
         with socket.socket() as holder:
             holder.bind(("127.0.0.1", self.port))

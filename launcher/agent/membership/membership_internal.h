@@ -23,6 +23,7 @@ struct agent_membership {
     struct instant lone_at; /* it is looked whether another node could take over; never: not, or done */
     int vote_fd;            /* reserves vote_port; -1: none */
     uint16_t vote_port;
+    bool joined_holder;               /* that server is another agent of this machine, with our port */
     bool signpost;                    /* it is an entry's of --rdzv-endpoint */
     struct membership_event *verdict; /* NULL: none yet */
 };
@@ -41,6 +42,9 @@ int membership_join_in_mode(struct agent *agent, enum membership_mode mode, cons
 
 /* Serves, joins, or looks for the server's address first. */
 int membership_join_job(struct agent *agent, struct muster_error *err);
+/* The agent of this machine that was joined has not accepted this one, and is silent: serves in its place
+ * where it has ended. */
+void membership_replace_holder(struct agent *agent);
 /* Resolves the server's name again: a restarted pod often has its name and another address. */
 void membership_look_server_up(struct agent *agent);
 

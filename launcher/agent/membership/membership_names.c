@@ -12,6 +12,7 @@
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
 #include "proto/exit_code.h"
+#include "rendezvous/net/tcp_listen.h"
 
 /* --- serving --- */
 
@@ -64,6 +65,7 @@ static void holder_known(struct agent *agent, const struct port_holder *holder)
                  text);
         agent_server_close_store(agent);
         agent->membership->serves_here = false;
+        agent->membership->joined_holder = true;
         agent_job_state_serve(agent, false);
         if (membership_join_in_mode(agent, MEMBERSHIP_CLIENT, own_address(agent_server_address(agent)),
                                     &err) < 0)
@@ -97,6 +99,23 @@ static int serve_job(struct agent *agent, struct muster_error *err)
         log_info(&agent->log, "serving the job on every address of this machine, port %u",
                  (unsigned)agent_master_port(agent));
     return open_server(agent, err);
+}
+
+void membership_replace_holder(struct agent *agent)
+{
+    struct agent_membership *membership = agent->membership;
+    struct muster_error err = {0};
+    if (tcp_is_in_use(agent_server_address(agent), agent_master_port(agent)))
+        return;
+    log_info(&agent->log, "the agent at port %u of this machine has ended and never accepted this one",
+             (unsigned)agent_master_port(agent));
+    loop_remove(&agent->loop, &membership->source);
+    membership->source.fd = -1;
+    membership_destroy(take_pointer(&membership->handle), 0);
+    membership->server_address[0] = '\0';
+    membership->joined_holder = false;
+    if (serve_job(agent, &err) < 0)
+        membership_lose(agent, err.text, membership_join_code(&err));
 }
 
 /* A worker without its interface may take one that the others do not reach: worth a moment, in which the
