@@ -22,6 +22,7 @@
 #include "launcher/agent/board/agent_board.h"
 #include "launcher/agent/drain/agent_drain.h"
 #include "launcher/agent/pmi/agent_pmi.h"
+#include "launcher/agent/port/agent_port.h"
 #include "launcher/agent/search/agent_search.h"
 #include "launcher/process/guardian.h"
 #include "launcher/verdict/report.h"
@@ -36,11 +37,12 @@ static const int64_t linger_ns = 2 * NS_PER_S; /* for the last messages to the s
 /* In the order in which they are created, get events and tick; they are destroyed in reverse. The worker
  * group comes last: the other parts' events of a turn of the loop are known to it. */
 static const struct agent_part *const parts[] = {
-    &agent_output_part,     &agent_signals_part, &agent_events_part,    &agent_job_state_part,
-    &agent_nccl_part,       &agent_folders_part, &agent_server_part,    &agent_heartbeats_part,
-    &agent_notices_part,    &agent_pmi_part,     &agent_processes_part, &agent_start_part,
-    &agent_board_part,      &agent_trainer_part, &agent_drain_part,     &agent_status_part,
-    &agent_membership_part, &agent_search_part,  &agent_failures_part,  &agent_actions_part,
+    &agent_output_part,     &agent_signals_part,    &agent_events_part,  &agent_job_state_part,
+    &agent_nccl_part,       &agent_folders_part,    &agent_server_part,  &agent_port_part,
+    &agent_heartbeats_part, &agent_notices_part,    &agent_pmi_part,     &agent_processes_part,
+    &agent_start_part,      &agent_board_part,      &agent_trainer_part, &agent_drain_part,
+    &agent_status_part,     &agent_membership_part, &agent_search_part,  &agent_failures_part,
+    &agent_actions_part,
 };
 
 enum { PARTS = sizeof parts / sizeof parts[0] };

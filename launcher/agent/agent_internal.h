@@ -121,6 +121,7 @@ struct agent {
     struct agent_nccl *nccl;
     struct agent_events *events;
     struct agent_server *server;
+    struct agent_port *port;
     struct agent_heartbeats *heartbeats;
     struct agent_notices *notices;
     struct agent_pmi *pmi;

@@ -8,6 +8,7 @@
 
 #include "launcher/agent/agent_server.h"
 #include "launcher/agent/membership/membership_internal.h"
+#include "launcher/agent/port/agent_port.h"
 #include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -150,7 +151,7 @@ void agent_membership_describe(const struct agent *agent, char *out, size_t size
                            others > 1 ? "s" : "");
     } else if (membership->handle)
         membership_progress(membership->handle, out, size);
-    else if (agent_server_describe(agent, out, size), *out)
+    else if (agent_port_describe(agent, out, size), *out)
         return;
     else if (trouble)
         (void)snprintf(out, size, "the name %s does not resolve yet: %s", name, trouble);

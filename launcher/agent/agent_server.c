@@ -1,4 +1,4 @@
-/* agent_server.c - the secret, the choice of the serving node, the port and the workers' store. See
+/* agent_server.c - the secret, the choice of the serving node and the workers' store. See
  * agent_server.h. */
 #include "launcher/agent/agent_server.h"
 
@@ -8,8 +8,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "launcher/loop/background_job.h"
-#include "launcher/loop/listener_search.h"
 #include "launcher/loop/resolver.h"
 #include "proto/base/address.h"
 #include "proto/base/error.h"
@@ -17,24 +15,16 @@
 #include "proto/base/io.h"
 #include "proto/base/mem.h"
 #include "proto/env_names.h"
-#include "rendezvous/net/tcp_listen.h"
 #include "rendezvous/security/secret_file.h"
 
 struct agent_server {
     struct job_keys keys; /* derived from the job's secret */
     bool has_keys;
-    int store_key_fd;               /* a file that holds the workers' key; -1: none */
-    char localhost[ADDRESS_TEXT];   /* "": not asked for yet */
-    struct rlimit core_dumps;       /* the limit that this process inherited */
-    struct background_watch asking; /* while the holder of the port is searched */
-    struct port_question *question; /* result of asking */
-    void (*known)(struct agent *agent, const struct port_holder *holder);
-    struct background_watch searching; /* while another node of this name is searched */
-    struct listener_search *search;    /* result of searching */
-    int claim; /* listens at the job's port since no other node of this name serves; -1: nothing does yet */
-    void (*rival_known)(struct agent *agent, const char *address);
-    struct job_store *store;  /* NULL: this node does not serve */
-    struct loop_source knock; /* the first peer of store, which has no thread before; fd -1: it has */
+    int store_key_fd;             /* a file that holds the workers' key; -1: none */
+    char localhost[ADDRESS_TEXT]; /* "": not asked for yet */
+    struct rlimit core_dumps;     /* the limit that this process inherited */
+    struct job_store *store;      /* NULL: this node does not serve */
+    struct loop_source knock;     /* the first peer of store, which has no thread before; fd -1: it has */
 };
 
 /* --- the secret --- */
@@ -126,54 +116,6 @@ void agent_server_warn_of_unauthenticated(const struct agent *agent, const char 
                 (unsigned)agent_master_port(agent));
 }
 
-/* --- the port is in use --- */
-
-struct port_question {
-    uint16_t port;
-    char bind[ADDRESS_TEXT]; /* "": every address */
-    bool joins;              /* a holder of the same program is joined */
-    struct port_holder holder;
-    bool free;
-};
-
-static void ask_holder(void *payload)
-{
-    struct port_question *question = payload;
-    port_holder_find(question->port, &question->holder);
-    if (question->joins && question->holder.same_program)
-        return;
-    question->free = tcp_await_port(*question->bind ? question->bind : NULL, question->port);
-    if (!question->free)
-        port_holder_find(question->port, &question->holder); /* it may be another one now */
-}
-
-static void holder_found(void *context)
-{
-    struct agent *agent = context;
-    const struct port_question question = *agent->server->question;
-    background_watch_end(&agent->server->asking);
-    agent->server->known(agent, question.free ? NULL : &question.holder);
-}
-
-int agent_server_find_holder(struct agent *agent, bool joins,
-                             void (*known)(struct agent *agent, const struct port_holder *holder),
-                             struct muster_error *err)
-{
-    struct agent_server *server = agent->server;
-    struct port_question *question = mem_calloc(1, sizeof *question);
-    if (!question)
-        return error_set(err, MUSTER_E_NOMEM, "no memory");
-    const char *bind = agent_server_address(agent);
-    question->port = agent_master_port(agent);
-    question->joins = joins;
-    (void)snprintf(question->bind, sizeof question->bind, "%s", bind ? bind : "");
-    server->question = question;
-    server->known = known;
-    struct background_job *job =
-        background_job_start("finding the holder of a port", ask_holder, question, mem_free, err);
-    return background_watch_begin(&server->asking, &agent->loop, job, holder_found, agent, err);
-}
-
 /* --- who serves --- */
 
 /* The loopback address that "localhost" is on this machine: IPv4 where it is both. No other machine is asked.
@@ -226,6 +168,12 @@ bool agent_server_is_entry(const struct agent *agent, const char *host)
     return server_choose(&question) == SERVER_CHOICE_SERVE;
 }
 
+bool agent_server_is_own(const struct agent *agent, const char *address)
+{
+    const struct server_question question = question_of(agent);
+    return server_choice_is_ours(&question, address);
+}
+
 static const char *address_at(const void *context, int index)
 {
     return resolver_address(context, index);
@@ -235,83 +183,6 @@ bool agent_server_choose_resolved(const struct agent *agent, const struct resolv
 {
     struct server_question question = question_of(agent);
     return server_choose_resolved(&question, address_at, resolver);
-}
-
-/* --- several nodes with one name --- */
-
-static void search_over(void *context)
-{
-    struct agent *agent = context;
-    struct agent_server *server = agent->server;
-    char address[ADDRESS_TEXT] = "";
-    if (server->search->found >= 0)
-        memcpy(address, server->search->addresses[server->search->found], sizeof address);
-    if (server->search->claim >= 0)
-        server->claim = take_fd(&server->search->claim);
-    background_watch_end(&server->searching);
-    log_info(&agent->log, "the name %s is that of several nodes: %s serves the job",
-             agent->config->master_addr, *address ? address : "this one");
-    server->rival_known(agent, *address ? address : NULL);
-}
-
-/* Adds the addresses of other nodes that go before own, or those that come after it. */
-static void list_rivals(const struct agent *agent, const struct resolver *resolver, const char *own,
-                        bool before, struct listener_search *search)
-{
-    const struct server_question question = question_of(agent);
-    const char *address;
-    for (int i = 0; (address = resolver_address(resolver, i)); i++)
-        if (!server_choice_is_ours(&question, address) &&
-            before == (own && address_compare(address, own) < 0))
-            (void)snprintf(search->addresses[search->count++], ADDRESS_TEXT, "%s", address);
-}
-
-int agent_server_seek_rival(struct agent *agent, const struct resolver *resolver,
-                            void (*known)(struct agent *agent, const char *address), struct muster_error *err)
-{
-    static const int64_t patience_ns = 5 * NS_PER_S; /* for each place */
-    const struct server_question question = question_of(agent);
-    struct listener_search *search = mem_calloc(1, sizeof *search);
-    const char *address, *own = NULL, *bind = agent_server_address(agent);
-    if (!search)
-        return error_set(err, MUSTER_E_NOMEM, "no memory to look for a server");
-    for (int i = 0; (address = resolver_address(resolver, i)); i++)
-        if (server_choice_is_ours(&question, address) && (!own || address_compare(address, own) < 0))
-            own = address;
-    list_rivals(agent, resolver, own, true, search);
-    search->before = search->count;
-    list_rivals(agent, resolver, own, false, search);
-    if (!search->count || question.is_host > 0) {
-        mem_free(search);
-        return 0;
-    }
-    search->port = agent_master_port(agent);
-    search->until = instant_add(clock_now(NULL), search->before * patience_ns);
-    search->claims = true;
-    search->claim = -1;
-    (void)snprintf(search->bind, sizeof search->bind, "%s", bind ? bind : "");
-    agent->server->search = search;
-    agent->server->rival_known = known;
-    struct background_job *job =
-        background_job_start("looking for a server at the addresses of a name", listener_search_run, search,
-                             listener_search_destroy, err);
-    return background_watch_begin(&agent->server->searching, &agent->loop, job, search_over, agent, err) < 0
-               ? -1
-               : 1;
-}
-
-int *agent_server_claim(const struct agent *agent)
-{
-    return &agent->server->claim;
-}
-
-void agent_server_describe(const struct agent *agent, char *out, size_t size)
-{
-    out[0] = '\0';
-    if (agent->server && agent->server->searching.job)
-        (void)snprintf(out, size,
-                       "the name %s belongs to several nodes: looking for the node that serves the job",
-                       agent->config->master_addr);
 }
 
 /* --- the workers' store --- */
@@ -404,7 +275,7 @@ static int server_create(struct agent *agent, struct muster_error *err)
     agent->server = mem_calloc(1, sizeof *agent->server);
     if (!agent->server)
         return error_set(err, MUSTER_E_NOMEM, "no memory to serve the job");
-    agent->server->knock.fd = agent->server->store_key_fd = agent->server->claim = -1;
+    agent->server->knock.fd = agent->server->store_key_fd = -1;
     return read_secret(agent, err);
 }
 
@@ -412,12 +283,9 @@ static void server_destroy(struct agent *agent)
 {
     if (!agent->server)
         return;
-    background_watch_end(&agent->server->asking);
-    background_watch_end(&agent->server->searching);
     agent_server_close_store(agent);
     secret_wipe(&agent->server->keys, sizeof agent->server->keys);
     guard_close(&agent->server->store_key_fd);
-    guard_close(&agent->server->claim);
     mem_free(agent->server);
     agent->server = NULL;
 }

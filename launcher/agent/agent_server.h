@@ -8,7 +8,6 @@
 #include "launcher/agent/store/job_store.h"
 #include "launcher/loop/resolver.h"
 #include "launcher/policy/server_choice.h"
-#include "rendezvous/net/port_holder.h"
 #include "rendezvous/security/secret.h"
 
 extern const struct agent_part agent_server_part;
@@ -40,30 +39,13 @@ const struct rlimit *agent_server_core_dumps(const struct agent *agent);
 const char *agent_server_address(const struct agent *agent);
 /* For an elastic job: whether this node serves it (server_choice.h); the second once the resolver is done. */
 enum server_choice agent_server_choose(const struct agent *agent);
+/* Whether an address is this node's. */
+bool agent_server_is_own(const struct agent *agent, const char *address);
 /* Whether this host of --rdzv-endpoint's list is this node, by its name or a numeric address. */
 bool agent_server_is_entry(const struct agent *agent, const char *host);
 bool agent_server_choose_resolved(const struct agent *agent, const struct resolver *resolver);
-/* Where other nodes have addresses of the resolved name, too: each of them would serve, and one may. A server
- * that listens at another address is joined; else the node with the lowest address serves at once, and every
- * other one after a patience that grows with its place among the addresses, since an address may be that of a
- * node which is not there. Of two that would serve at once one gives way (listener_search.h). known is called
- * in the loop with the server's address; NULL: this node. Returns 1 if it will be, 0 if there is no other
- * node, or -1. */
-int agent_server_seek_rival(struct agent *agent, const struct resolver *resolver,
-                            void (*known)(struct agent *agent, const char *address),
-                            struct muster_error *err);
-/* The socket that listens at the job's port since that search, or -1; the membership takes it over. */
-int *agent_server_claim(const struct agent *agent);
-/* While it looks, what for; "" otherwise. */
-void agent_server_describe(const struct agent *agent, char *out, size_t size);
 /* Warns if the job is unauthenticated on an address (NULL: every one) that is not a loopback one. */
 void agent_server_warn_of_unauthenticated(const struct agent *agent, const char *address);
-/* The port to serve on is in use: known is called, in the loop, with its holder, which has had a second to
- * end (tcp_await_port); NULL: the port is free. joins: for a holder of the same program it is called at once.
- */
-int agent_server_find_holder(struct agent *agent, bool joins,
-                             void (*known)(struct agent *agent, const struct port_holder *holder),
-                             struct muster_error *err);
 
 /* --- the workers' store --- */
 

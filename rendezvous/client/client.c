@@ -97,11 +97,6 @@ void client_miss(struct client *client, int rank, struct instant now)
         send_beat(client, 1 + rank, now);
 }
 
-void client_ended(struct client *client, int rank)
-{
-    client->ended = 1 + rank;
-}
-
 static void accepted(struct client *client, uint64_t arrived, struct instant now)
 {
     client->joined = client->ever_joined = true;

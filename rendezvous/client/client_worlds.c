@@ -118,6 +118,11 @@ int client_on_stop(struct client *client, const struct membership_event *event, 
 
 /* --- reports --- */
 
+void client_ended(struct client *client, int rank)
+{
+    client->ended = 1 + rank;
+}
+
 static bool send_report(struct client *client, const struct pending_report *report, struct instant now)
 {
     client->message.kind = WIRE_REPORT;

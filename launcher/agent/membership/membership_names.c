@@ -8,6 +8,7 @@
 
 #include "launcher/agent/agent_job_state.h"
 #include "launcher/agent/agent_server.h"
+#include "launcher/agent/port/agent_port.h"
 #include "proto/base/address.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
@@ -43,7 +44,7 @@ static int open_server(struct agent *agent, struct muster_error *err)
     if (!joins)
         log_info(&agent->log, "port %u is in use: its holder has a second to end",
                  (unsigned)agent_master_port(agent));
-    return agent_server_find_holder(agent, joins, holder_known, err);
+    return agent_port_find_holder(agent, joins, holder_known, err);
 }
 
 /* Several agents of one machine may have one endpoint: the first one serves, the others join it. The
@@ -205,7 +206,7 @@ static void name_ready(void *context, uint32_t events)
     }
     agent->membership->resolved = true;
     bool serves = agent->config->elastic && agent_server_choose_resolved(agent, agent->membership->resolver);
-    int seeks = serves ? agent_server_seek_rival(agent, agent->membership->resolver, rival_known, &err) : 0;
+    int seeks = serves ? agent_port_seek_rival(agent, agent->membership->resolver, rival_known, &err) : 0;
     if (seeks < 0)
         membership_lose(agent, err.text, EXIT_CODE_FAILURE);
     if (seeks)

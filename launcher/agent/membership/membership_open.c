@@ -11,6 +11,7 @@
 
 #include "launcher/agent/agent_job_state.h"
 #include "launcher/agent/agent_server.h"
+#include "launcher/agent/port/agent_port.h"
 #include "launcher/process/find_program.h"
 #include "proto/base/address.h"
 #include "proto/base/error.h"
@@ -209,7 +210,7 @@ static int open_membership(struct agent *agent, enum membership_mode mode, const
         .host = address,
         .host_name = config->master_addr,
         .port = agent_master_port(agent),
-        .listener = agent_server_claim(agent),
+        .listener = agent_port_claim(agent),
         .keys = agent_server_keys(agent),
         .store_addr = agent_server_store_address(agent),
         .store_port = agent_server_store_port(agent),
