@@ -187,14 +187,19 @@ class Kills:
                     os.kill(pid, signal.SIGKILL)
         self.agents[node].wait()
 
+    def damage_newest(self):
+        """False: it has made place for a newer one, before or after its files were listed."""
+        files = sorted((self.disk / f"step-{self.newest()}").glob("*.safetensors"))
+        with contextlib.suppress(OSError, IndexError), open(self.random.choice(files), "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            last = file.read(1)
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([last[0] ^ 1]))
+            return True
+        return False
+
     def damage_checkpoint(self, node):
-        files = sorted((self.folder / "disturbed.checkpoints" / f"step-{self.newest()}").glob("*.safetensors"))
-        with contextlib.suppress(OSError):  # it has made place for a newer one
-            with open(self.random.choice(files), "r+b") as file:
-                file.seek(-1, os.SEEK_END)
-                last = file.read(1)
-                file.seek(-1, os.SEEK_END)
-                file.write(bytes([last[0] ^ 1]))
+        self.until(self.damage_newest, "a checkpoint is damaged")
         self.kill_worker(node)
 
     def flood(self, node):
