@@ -53,6 +53,7 @@ void cluster_miss_peer(struct cluster *cluster, int i)
         return;
     cluster_say(cluster, node, "a worker misses its peer");
     cluster->faults++; /* where a node is done */
+    cluster->misses++;
     if (node->client) {
         client_miss(node->client, node->world.rank_base, node_time(cluster, node));
         cluster_plan_turn(cluster, i);

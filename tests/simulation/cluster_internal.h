@@ -230,6 +230,7 @@ struct cluster {
     bool changed;         /* since they were looked at */
     unsigned faults;      /* injected that may cost a restart */
     unsigned round_exits; /* workers that failed since the last world went out */
+    unsigned misses;      /* messages that a peer is missed */
     unsigned losses;      /* nodes that vanished, or may have looked so */
     bool may_fail;        /* something was done that ends a job by design */
     int64_t seen_restarts;

@@ -408,7 +408,8 @@ void cluster_check_world(struct cluster *cluster, int i, const struct membership
 static void check_causes(struct cluster *cluster, const struct membership_event *verdict)
 {
     const struct worker_failure *first = &verdict->failure;
-    int workers = !first->lost_node;
+    const bool needed = !first->lost_node && !first->pid; /* it exited 0, and another rank missed it */
+    int workers = !first->lost_node && !needed;
     for (int i = 0; i < verdict->other_count; i++) {
         const struct failure_brief *a = &verdict->others[i];
         workers += a->pid != 0;
@@ -422,7 +423,10 @@ static void check_causes(struct cluster *cluster, const struct membership_event 
     if (workers > (int)cluster->round_exits)
         cluster_break(cluster, INVARIANT_ATTRIBUTED, "the verdict names %d workers, %u have failed", workers,
                       cluster->round_exits);
-    if (!first->lost_node && !first->completes && !cluster->losses)
+    if (needed && !cluster->misses)
+        cluster_break(cluster, INVARIANT_ATTRIBUTED,
+                      "the verdict says that rank %d is needed, and none is missed", first->rank);
+    if (!first->lost_node && !needed && !first->completes && !cluster->losses)
         cluster_break(cluster, INVARIANT_ATTRIBUTED,
                       "the verdict has what was known of rank %d (pid %d) first", first->rank, first->pid);
     if (first->lost_node && !cluster->losses)

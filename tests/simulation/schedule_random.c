@@ -178,6 +178,27 @@ static void make_moving(struct maker *m)
     schedule_move(m);
 }
 
+/* A node is done, and ranks of others miss a peer on it, or on a node that is lost in the same second. Agents
+ * repeat the message, as launcher/agent/agent_notices.c does. */
+static void add_misses(struct maker *m)
+{
+    const int64_t at = 4000 + maker_below(m, FAULTS_UNTIL_MS - 8000);
+    const int done = (int)maker_below(m, m->nodes), lost = (int)maker_below(m, m->nodes);
+    if (!maker_one_in(m, 4))
+        maker_step(m, at - maker_below(m, 1000), STEP_FINISH, done, 0);
+    if (lost && maker_one_in(m, 2)) {
+        const int64_t then = at + maker_below(m, 1000);
+        maker_step(m, then, STEP_CUT, lost, 0);
+        maker_step(m, then + maker_below(m, 6000), STEP_HEAL, lost, 0);
+    }
+    for (int i = 1 + (int)maker_below(m, 3); i > 0; i--) {
+        const int node = (int)maker_below(m, m->nodes);
+        const int64_t first = at + maker_below(m, 1000);
+        for (int again = 0; again < 6; again++)
+            maker_step(m, first + 500 * again, STEP_MISS, node, 0);
+    }
+}
+
 void schedule_random(uint64_t seed, struct schedule *out)
 {
     *out = (struct schedule){.options = {.seed = seed}, .until_ms = END_BY_MS};
@@ -192,5 +213,7 @@ void schedule_random(uint64_t seed, struct schedule *out)
         make_static(&maker);
     else
         make_elastic(&maker);
+    if (seed % 7 == 3)
+        add_misses(&maker);
     out->options.stale_percent = seed % 5 < 2 ? 60 : 0;
 }
