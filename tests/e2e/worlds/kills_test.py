@@ -176,6 +176,8 @@ class Kills:
         self.kill_agent(node)
 
     def kill_agent_behind_stopped_guardians(self, node):
+        """Guardians of a dead agent end by themselves first: once stopped, no other death would continue them."""
+        self.until(lambda: len(self.guardians(node)) == 2, "a guardian and a watchman, those of the agent")
         for pid in self.guardians(node):
             os.kill(pid, signal.SIGSTOP)
         self.kill_agent(node)
