@@ -129,11 +129,7 @@ static bool send_report(struct client *client, const struct pending_report *repo
     client->message.id = report->id;
     client->message.report = report->kind;
     client->message.sequence = report->sequence;
-    if (report->kind == MEMBERSHIP_REPORT_FAILED) {
-        client->message.failure = *report->failure;
-        client->message.failure.age_ns +=
-            instant_diff_ns(now, report->made); /* it may have waited for a connection */
-    }
+    (void)report_queue_failure(report, now, &client->message.failure); /* false: nothing to add */
     return client_send_now(client);
 }
 

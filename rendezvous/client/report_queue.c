@@ -26,6 +26,15 @@ const struct pending_report *report_queue_push(struct report_queue *queue, struc
     return report;
 }
 
+bool report_queue_failure(const struct pending_report *report, struct instant now, struct worker_failure *out)
+{
+    if (report->kind != MEMBERSHIP_REPORT_FAILED)
+        return false;
+    *out = *report->failure;
+    out->age_ns += instant_diff_ns(now, report->made); /* it may have waited for a connection */
+    return true;
+}
+
 void report_queue_forget(struct report_queue *queue, uint64_t arrived)
 {
     while (queue->first && queue->first->sequence <= arrived) {

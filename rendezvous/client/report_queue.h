@@ -5,6 +5,8 @@
 #ifndef MUSTER_RENDEZVOUS_CLIENT_REPORT_QUEUE_H
 #define MUSTER_RENDEZVOUS_CLIENT_REPORT_QUEUE_H
 
+#include <stdbool.h>
+
 #include "rendezvous/roster/world.h"
 
 #ifdef __cplusplus
@@ -30,6 +32,9 @@ const struct pending_report *report_queue_push(struct report_queue *queue, struc
                                                enum membership_report_kind kind,
                                                const struct worker_failure *failure, uint64_t sequence,
                                                struct instant now);
+/* The failure of a report of FAILED, whose age counts to now; another report has none: false. */
+bool report_queue_failure(const struct pending_report *report, struct instant now,
+                          struct worker_failure *out);
 /* Those up to this sequence number have arrived. UINT64_MAX: all go. */
 void report_queue_forget(struct report_queue *queue, uint64_t arrived);
 

@@ -236,6 +236,23 @@ static int leave_office(struct transport *c, struct muster_error *err)
     return server_cease(&c->door, err);
 }
 
+/* JOIN says that the workers of this node run, or have ended. Of a failure that the server before did not
+ * acknowledge it says nothing: a world that goes on would wait for them for ever. */
+static int report_again(struct transport *c, struct muster_error *err)
+{
+    struct worker_failure failure;
+    const struct instant now = clock_now(c->outer->options.clock);
+    for (const struct pending_report *report = c->reports.first; report; report = report->next) {
+        if (!report_queue_failure(report, now, &failure))
+            continue;
+        c->door.sequence = report->sequence;
+        if (c->door.operations->report(&c->door, report->id, report->kind, &failure, err))
+            return -1;
+    }
+    report_queue_forget(&c->reports, UINT64_MAX); /* no earlier server returns */
+    return 0;
+}
+
 static int take_office(struct transport *c, struct muster_error *err)
 {
     const struct membership_options *options = &c->outer->options;
@@ -264,11 +281,10 @@ static int take_office(struct transport *c, struct muster_error *err)
     if (c->rules.known.epoch && c->rules.self.address[0])
         own.store_addr = c->rules.self.address; /* as the others reach it */
     c->past.epoch = roster_epoch(roster);
-    report_queue_forget(&c->reports, UINT64_MAX); /* this JOIN says it all, and no earlier server returns */
     if (server_serve(&c->door, roster, &own, &office, err) < 0)
         return -1;
     c->serves = true;
-    return 0;
+    return report_again(c, err);
 }
 
 /* --- changes --- */

@@ -272,6 +272,9 @@ void roster_elastic_evict_stuck(struct roster_work *w);
 
 /* Learns from a JOIN about the world of the former server. */
 void roster_on_return(struct roster_work *w, const struct roster_join *join);
+/* FORMING, and no member keeps the former world: counts the loss of its server unless that was done. Whether
+ * it counted. */
+bool roster_return_counts(struct roster_work *w);
 /* FORMING: whether the loss of the server before this one was one too many; then the verdict comes when the
  * members of its world are here, or have been waited for. */
 bool roster_return_ends(struct roster_work *w);

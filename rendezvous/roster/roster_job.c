@@ -404,6 +404,8 @@ static bool settle_once(struct roster_work *w)
             break;
         if (count[MEMBER_KEEPS])
             return roster_return_settle(w);
+        if (roster_return_counts(w))
+            return true;
         if (!is_ready(w))
             break;
         if (roster->elastic)

@@ -83,6 +83,16 @@ static void count_loss(struct roster_work *w, int64_t used)
         end_for_lost_server(w);
 }
 
+/* Its workers have stopped, or failed, after their agents had said that they go on. */
+bool roster_return_counts(struct roster_work *w)
+{
+    struct roster *roster = w->roster;
+    if (!roster->before.epoch || roster->before_counted || roster->world_seen)
+        return false;
+    count_loss(w, roster->restart_count);
+    return true;
+}
+
 bool roster_return_ends(struct roster_work *w)
 {
     struct roster *roster = w->roster;

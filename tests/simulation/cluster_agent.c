@@ -46,6 +46,23 @@ void cluster_report(struct cluster *cluster, int i, enum membership_report_kind 
     tell_server(cluster, i, &event);
 }
 
+void cluster_report_again(struct cluster *cluster, int i)
+{
+    struct node *node = &cluster->nodes[i];
+    struct worker_failure failure;
+    struct roster_event event = {.kind = ROSTER_REPORT};
+    for (const struct pending_report *report = node->reports.first; report; report = report->next) {
+        if (!report_queue_failure(report, node_time(cluster, node), &failure))
+            continue;
+        event.report.id = report->id;
+        event.report.kind = report->kind;
+        event.report.sequence = report->sequence;
+        event.report.failure = &failure;
+        tell_server(cluster, i, &event);
+    }
+    report_queue_forget(&node->reports, UINT64_MAX);
+}
+
 void cluster_miss_peer(struct cluster *cluster, int i)
 {
     struct node *node = &cluster->nodes[i];

@@ -208,6 +208,8 @@ struct cluster {
     struct world_record record, proposal;     /* votes: the last that was chosen; proposed */
     bool proposed;
     bool ran, elected;   /* votes: the record's world; its server was lost, and no record is chosen since */
+    bool went_on;        /* under an elected server, with the voters of its record, of whom some have gone */
+    bool stranded;       /* and then most of them had gone */
     bool handed_over;    /* the server has left in order */
     bool leapt;          /* the serving node's clock: a wait for leases may have been too short */
     bool half_open;      /* connections to a server that vanished */
@@ -325,10 +327,12 @@ void cluster_agent_event(struct cluster *cluster, int node, const struct worker_
 /* Tells the table if none of its processes is left and it waits for that. */
 void cluster_look_for_the_end(struct cluster *cluster, int node);
 /* What became of the workers of its world, to the server. */
-/* As an agent does some time after its worker has lost a peer. */
-void cluster_miss_peer(struct cluster *cluster, int node);
 void cluster_report(struct cluster *cluster, int node, enum membership_report_kind kind,
                     const struct worker_failure *failure);
+/* To its own roster, which was just made: the failures that no server has acknowledged. */
+void cluster_report_again(struct cluster *cluster, int node);
+/* As an agent does some time after its worker has lost a peer. */
+void cluster_miss_peer(struct cluster *cluster, int node);
 /* A membership's output. */
 void cluster_take_event(struct cluster *cluster, int node, const struct membership_event *event);
 void cluster_turn(struct cluster *cluster, int node);

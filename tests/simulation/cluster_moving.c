@@ -203,8 +203,8 @@ static void take_office(struct cluster *cluster, int i)
     cluster->elected = true;
     cluster->ran &= !cluster->handed_over; /* its world has ended in order, and costs nothing */
     cluster->handed_over = false;
-    report_queue_forget(&node->reports, UINT64_MAX);
     cluster_open_server(cluster, i, &own);
+    cluster_report_again(cluster, i);
     for (int other = 0; other < cluster->used; other++)
         if (other != i && cluster->nodes[other].phase == NODE_UP)
             cluster_after(cluster, luck_below(cluster, other, 8, 300), other, HAPPEN_FOLLOW);
@@ -216,6 +216,7 @@ void cluster_elect(struct cluster *cluster)
     if (serves || cluster_is_over(cluster))
         return;
     const int next = has_majority(cluster) ? candidate(cluster) : -1;
+    cluster->stranded |= next < 0 && cluster->went_on;
     /* A server that leaves in order is followed until its word has arrived, or its connection has ended. */
     const bool follows = next >= 0 && cluster->handed_over && cluster->nodes[next].client;
     if (next >= 0 && !follows)

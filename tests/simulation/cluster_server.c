@@ -118,6 +118,7 @@ static size_t take(struct cluster *cluster, int i, const struct roster_event *ev
                     roster_job_state_name(roster_state(server->roster)));
         if (i == cluster->endpoint)
             cluster_enter(cluster, roster_state(server->roster));
+        cluster->went_on |= state == JOB_FORMING && roster_state(server->roster) == JOB_RUNNING;
         cluster->ran |= i == cluster->endpoint && roster_state(server->roster) == JOB_RUNNING;
     }
     for (size_t k = 0; k < server->actions.count; k++) {

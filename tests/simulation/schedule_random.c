@@ -179,8 +179,7 @@ static void make_moving(struct maker *m)
 }
 
 /* A node is done, and ranks of others miss a peer on it, or on a node that is lost in the same second. Agents
- * repeat the message, as launcher/agent/agent_notices.c does. The server stays: it does not tell the next one
- * which node it has blamed. */
+ * repeat the message, as launcher/agent/agent_notices.c does. */
 static void add_misses(struct maker *m)
 {
     const int64_t at = 4000 + maker_below(m, FAULTS_UNTIL_MS - 8000);
@@ -214,7 +213,7 @@ void schedule_random(uint64_t seed, struct schedule *out)
         make_static(&maker);
     else
         make_elastic(&maker);
-    if (seed % 7 == 3 && !(seed & SCHEDULE_MOVING) && !maker.server_dies && !maker.shares)
+    if (seed % 7 == 3 && !maker.shares)
         add_misses(&maker);
     out->options.stale_percent = seed % 5 < 2 ? 60 : 0;
 }
