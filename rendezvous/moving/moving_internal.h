@@ -95,6 +95,7 @@ struct transport {
     struct wire_message sent;   /* scratch for sending */
     struct buffer bytes;        /* the same */
     struct world_record record; /* scratch */
+    struct world_record word;   /* takeover_word, for JOINs */
 };
 
 /* Whether other agents can be elected. */

@@ -41,7 +41,7 @@ static struct takeover_message question(const struct transport *c)
 {
     return (struct takeover_message){.kind = TAKEOVER_WHO,
                                      .from = &c->rules.self,
-                                     .known = moving_is_voted(c) ? &c->rules.known : &no_record};
+                                     .known = moving_is_voted(c) ? takeover_word(&c->rules) : &no_record};
 }
 
 void moving_ask_at(struct transport *c, const char *address, uint16_t port, struct instant now)
@@ -162,10 +162,11 @@ static int moving_join(struct transport *c, const char *address, uint16_t port, 
 {
     leave_member(c);
     c->past.held = c->outer->current;
+    c->word = *takeover_word(&c->rules);
     c->hooks = (struct transport_hooks){.received = moving_on_message,
                                         .broken = moving_on_broken,
                                         .context = c,
-                                        .known = &c->rules.known,
+                                        .known = &c->word,
                                         .past = c->past.epoch ? &c->past : NULL,
                                         .stops = c->stops,
                                         .sequence = c->sequence,
@@ -439,11 +440,21 @@ static void set_pace(struct transport *c)
     c->rules.doubt_ns = 3 * (waits ? pace_waiting_beat_ns(nodes) : pace_beat_ns(nodes));
 }
 
+/* An agent that hears of a record before it has met a server looks for that round's server from then on. */
+static void note_lost(struct transport *c, struct instant now)
+{
+    const enum takeover_state state = c->rules.state;
+    if (moving_is_voted(c) && !c->changed && (state == TAKEOVER_SEEK || state == TAKEOVER_STAND))
+        c->lost_since = instant_min(c->lost_since, now);
+}
+
 void moving_turn(struct transport *c, struct instant now)
 {
     struct takeover_actions actions;
+    note_lost(c, now);
     takeover_workers(&c->rules, c->outer->current.epoch != 0);
     set_pace(c);
+    c->word = *takeover_word(&c->rules);
     if (c->member.transport)
         client_set_voted(transport_client_protocol(&c->member), moving_is_voted(c));
     propose(c, now);

@@ -29,6 +29,12 @@ const char *takeover_reason_text(enum takeover_reason reason)
     return (unsigned)reason < TAKEOVER_REASON_COUNT ? texts[reason] : "?";
 }
 
+const struct world_record *takeover_word(const struct takeover *t)
+{
+    static const struct world_record none;
+    return t->hearsay ? &none : &t->known;
+}
+
 struct takeover_action *takeover_act(struct takeover_work *w, enum takeover_action_kind kind,
                                      const struct voter *to)
 {
@@ -43,7 +49,7 @@ struct takeover_message *takeover_send(struct takeover_work *w, enum takeover_me
 {
     struct takeover_action *action = takeover_act(w, TAKEOVER_SEND, to);
     action->message = (struct takeover_message){
-        .kind = kind, .from = &w->t->self, .known = &w->t->known, .ballot = w->t->ballot};
+        .kind = kind, .from = &w->t->self, .known = takeover_word(w->t), .ballot = w->t->ballot};
     return &action->message;
 }
 
@@ -237,6 +243,8 @@ static void learn(struct takeover_work *w, const struct world_record *record, en
     struct takeover *t = w->t;
     const bool own = is_own(t, record);
     keep_past(w, record);
+    t->hearsay =
+        (t->hearsay || !t->known.epoch) && !own && record_find_voter(record, t->self.incarnation) < 0;
     t->known = *record;
     t->promised = record->ballot;
     t->has_accepted = false;
@@ -298,6 +306,7 @@ void takeover_follow(struct takeover_work *w, const struct voter *server, struct
         t->state == TAKEOVER_FOLLOW && agent_incarnation_equal(t->server.incarnation, server->incarnation);
     t->office = office;
     t->heard = w->now;
+    t->hearsay = false;
     /* A voter accepts nothing from the servers before this server. */
     if (ballot_compare(office, t->promised) > 0)
         t->promised = office;
@@ -352,7 +361,10 @@ int takeover_learn(struct takeover *t, const struct world_record *record, struct
                    struct takeover_actions *out, struct muster_error *err)
 {
     struct takeover_work w = takeover_work(t, now, out);
-    return takeover_take_record(&w, record, err);
+    if (takeover_take_record(&w, record, err) < 0)
+        return -1;
+    t->hearsay = false; /* the server's own word */
+    return 0;
 }
 
 void takeover_note_voter(struct takeover *t, struct agent_incarnation agent, struct instant now)

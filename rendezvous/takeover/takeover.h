@@ -40,6 +40,10 @@
  * spreads the record of the next round before it goes: the server may be lost before all voters of that round
  * know it.
  *
+ * A new agent that receives a record from agents that do not serve keeps it for itself until it follows a
+ * server. Where most voters are lost for good, their agents end and begin anew at different times: a record
+ * that each passed on would keep the job looking for lost voters for ever.
+ *
  * A candidate's knowledge changes in one function (learn in takeover.c). A newer record ends the candidacy or
  * the office there, or completes it if the record is the agent's own proposal. */
 #ifndef MUSTER_RENDEZVOUS_TAKEOVER_TAKEOVER_H
@@ -130,7 +134,7 @@ enum {
 struct takeover_message {
     enum takeover_message_kind kind;
     const struct voter *from;
-    const struct world_record *known; /* the newest that the sender knows; epoch 0: none */
+    const struct world_record *known; /* the sender's word (takeover_word); epoch 0: none */
     struct ballot ballot; /* PREPARE, ACCEPT, MOVED: of the candidate or server; PROMISE, ACCEPTED: the one
                              that is answered; NACK, and MOVED of an agent that does not serve: the highest
                              that the sender has promised */
@@ -161,6 +165,7 @@ struct takeover {
     enum takeover_state state;
     enum takeover_reason reason; /* for the last change */
     struct world_record known;
+    bool hearsay; /* `known` comes from agents that did not serve, and this agent knew no record before */
     uint64_t floor_epoch; /* no record or message of an earlier round of this job counts: this agent knew a */
     uint32_t floor_round; /* newer round before it forgot its records. 0,0: it has forgotten none */
     struct voter past[RECORD_VOTERS]; /* voters of the records before, the latest first: until past_until this
@@ -208,6 +213,9 @@ void takeover_init(struct takeover *t, const struct voter *self, uint64_t random
 /* As takeover_init, for an agent that goes on: nothing of a round before the known one counts afterwards. */
 void takeover_forget(struct takeover *t, struct instant now);
 
+/* The record that this agent passes on: known, or an empty record (epoch 0) while that is hearsay. */
+const struct world_record *takeover_word(const struct takeover *t);
+
 /* Whether another agent than the server in office can be elected, or this one can elect itself. Otherwise the
  * rules have no time: the server of one voter is waited for. */
 bool takeover_elects(const struct takeover *t);
@@ -226,7 +234,7 @@ void takeover_receive(struct takeover *t, const struct takeover_message *message
 void takeover_asked(struct takeover *t, const struct voter *from, const struct world_record *known,
                     struct instant now, struct takeover_actions *out);
 
-/* The record of a world was received from the server, or from an agent that joins. -1 (MUSTER_E_PROTOCOL,
+/* The record of a world was received from the server. -1 (MUSTER_E_PROTOCOL,
  * with the reason): it is refused and counted. An older or equal one is 0 and changes nothing. */
 int takeover_learn(struct takeover *t, const struct world_record *record, struct instant now,
                    struct takeover_actions *out, struct muster_error *err);

@@ -430,6 +430,44 @@ class NoMajority(ElasticJob):
         self.assertEqual(self.newest(), 0)  # it trained nothing alone
 
 
+    def test_the_job_begins_again(self):
+        self.arguments = [*self.arguments, "--join-timeout=8"]
+        begins_again(self, (0, 1))
+
+
+class NoMajorityStatic(Takeover):
+    arguments = ["--join-timeout=8"]
+
+    def test_the_job_begins_again(self):
+        begins_again(self, (0, 2))
+
+
+def begins_again(job, lost):
+    """Two of three voters are lost, and each agent that ends is started again, as an operator of pods does."""
+    nodes = range(job.count)
+    job.start(*nodes)
+    job.runs_on(nodes)
+    for k in lost:
+        job.cluster.nodes[k].restart()
+    killed = time.time()
+    for k in lost:
+        job.start(k)
+        time.sleep(1.5)
+
+    def runs_again():
+        for k in nodes:
+            if job.agents[k].poll() is not None:
+                job.assertEqual(job.agents[k].poll(), 138, job.said())
+                job.start(k)
+        return {line[1] for line in job.lines() if float(line[3]) > killed and line[5] == str(job.count)} == {str(k) for k in nodes}
+
+    try:
+        wait_until(runs_again, "all run again", 40)  # --join-timeout once, and the next world
+    except AssertionError:
+        raise AssertionError(f"not again: {job.lines('')}\n{job.said()}") from None
+    job.finish(*nodes)
+
+
 class OnePortOpen(ElasticJob):
     """A network policy that lets the endpoint's port through, and no other."""
 

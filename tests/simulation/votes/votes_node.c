@@ -114,7 +114,7 @@ static void tend_workers(struct votes_job *job, int node)
 static void join(struct votes_job *job, int node, int to)
 {
     struct votes_node *n = &job->nodes[node];
-    const struct world_record *known = &n->t.known;
+    const struct world_record *known = takeover_word(&n->t);
     static const struct world_record none;
     const struct votes_message message = {.kind = VOTES_JOIN,
                                           .from = n->self,

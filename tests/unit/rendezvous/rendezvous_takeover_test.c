@@ -492,6 +492,42 @@ static void a_forgotten_round_is_not_voted_about_again(void **state)
     assert_int_equal(t.known.round, record.round);
 }
 
+static void a_new_agent_passes_on_what_a_server_has_told_it(void **state)
+{
+    struct takeover t;
+    struct takeover_actions actions;
+    const struct instant now = {NS_PER_S};
+    const struct voter self = voter_of(4), other = voter_of(2), asker = voter_of(5), server = voter_of(0);
+    const struct world_record record = record_of(5, 3), none = {0};
+    (void)state;
+    takeover_init(&t, &self, 1, now);
+    takeover_asked(&t, &other, &record, now, &actions); /* by a JOIN */
+    assert_int_equal(t.known.epoch, record.epoch);
+    assert_int_equal(takeover_word(&t)->epoch, 0);
+    takeover_asked(&t, &asker, &none, now, &actions);
+    assert_int_equal(actions.count, 1);
+    assert_int_equal(actions.items[0].message.known->epoch, 0);
+    struct takeover_message moved = {.kind = TAKEOVER_MOVED,
+                                     .from = &server,
+                                     .known = &record,
+                                     .ballot = record.ballot,
+                                     .server = &server};
+    moved.from = &other; /* hearsay as well */
+    takeover_receive(&t, &moved, now, &actions);
+    assert_int_equal(takeover_word(&t)->epoch, 0);
+    moved.from = &server;
+    takeover_receive(&t, &moved, now, &actions);
+    assert_int_equal(t.state, TAKEOVER_FOLLOW);
+    assert_int_equal(takeover_word(&t)->epoch, record.epoch);
+    takeover_asked(&t, &asker, &none, now, &actions);
+    assert_int_equal(actions.items[0].message.known->epoch, record.epoch);
+
+    const struct voter voter = voter_of(1); /* in the record: it was a member */
+    takeover_init(&t, &voter, 1, now);
+    takeover_asked(&t, &other, &record, now, &actions);
+    assert_int_equal(takeover_word(&t)->epoch, record.epoch);
+}
+
 /* Its questions are no signs of an office. */
 static void a_server_that_asks_for_the_server_is_silent(void **state)
 {
@@ -648,6 +684,7 @@ int main(void)
         cmocka_unit_test(voters_of_earlier_records_are_asked_for_a_minute),
         cmocka_unit_test(the_only_voter_of_a_round_without_a_server_serves_the_next),
         cmocka_unit_test(a_forgotten_round_is_not_voted_about_again),
+        cmocka_unit_test(a_new_agent_passes_on_what_a_server_has_told_it),
         cmocka_unit_test(a_server_that_asks_for_the_server_is_silent),
         cmocka_unit_test(an_agent_that_leaves_votes_until_the_next_round_is_decided),
         cmocka_unit_test(an_agent_that_leaves_votes_about_the_round_after_its_last),
