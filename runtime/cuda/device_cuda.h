@@ -59,7 +59,9 @@ struct device_stream {
      * names. */
     _Atomic(const char *) notes[CUDA_NOTES];
     _Atomic(uint64_t) noted, finished;
-    bool records_work; /* operations are being recorded: each is noted when it is launched */
+    /* Operations are being recorded: each is noted when it is launched. Changes under the lock `listing`: no
+     * other thread asks the stream then, which would end the record. */
+    bool records_work;
     struct {
         struct device_event *event;
         uint64_t noted; /* when it was recorded */

@@ -165,7 +165,7 @@ static void add_pending(const struct device *device, cudaError_t status, struct 
 
 /* The error that stays on the device, from work that was enqueued before; another status: there is none.
  * A library has a CUDA runtime of its own, so the thread's last error in ours does not know what it met: a
- * stream is asked. The answer is the same of every stream. */
+ * stream is asked. The answer is the same of every stream; a stream that records would end its record. */
 static cudaError_t late_status(struct device *device)
 {
     cudaError_t status = cudaPeekAtLastError();
@@ -174,7 +174,7 @@ static cudaError_t late_status(struct device *device)
     (void)pthread_mutex_lock(&device->listing); /* no stream is destroyed meanwhile */
     for (int i = 0; i < CUDA_STREAMS && !is_late(status); i++) {
         const struct device_stream *stream = atomic_load(&device->streams[i]);
-        if (stream && stream->handle.stream)
+        if (stream && stream->handle.stream && !stream->records_work)
             status = cuda_query(cudaStreamQuery(stream->handle.stream));
     }
     (void)pthread_mutex_unlock(&device->listing);

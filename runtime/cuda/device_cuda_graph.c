@@ -9,21 +9,30 @@ struct device_graph {
     cudaGraphExec_t launched; /* NULL: not recorded yet */
 };
 
+static void set_records_work(struct device_stream *stream, bool records_work)
+{
+    (void)pthread_mutex_lock(&stream->device->listing); /* cannot fail: our own, never locked twice */
+    stream->records_work = records_work;
+    (void)pthread_mutex_unlock(&stream->device->listing);
+}
+
 /* What fn enqueues, as a graph; NULL: it failed. A refused end would leave the stream recording. */
 static cudaGraph_t record_work(struct device_stream *stream, void (*fn)(void *argument), void *argument)
 {
     struct device *device = stream->device;
     cudaGraph_t recorded = NULL;
+    set_records_work(stream, true);
     if (cuda_device_status(device,
                            cudaStreamBeginCapture(stream->handle.stream, cudaStreamCaptureModeThreadLocal),
-                           "cudaStreamBeginCapture", NULL))
+                           "cudaStreamBeginCapture", NULL)) {
+        set_records_work(stream, false);
         return NULL;
-    stream->records_work = true;
+    }
     fn(argument);
-    stream->records_work = false;
     const cudaError_t status = cudaStreamEndCapture(stream->handle.stream, &recorded);
     if (status != cudaSuccess)
         (void)cudaStreamEndCapture(stream->handle.stream, &recorded); /* the first one's status is reported */
+    set_records_work(stream, false);
     (void)cuda_device_status(device, status, "cudaStreamEndCapture", NULL); /* the device keeps it */
     if (recorded && cuda_device_failed(device)) {
         (void)cudaGraphDestroy(recorded); /* an earlier error, which was reported */

@@ -90,7 +90,7 @@ static struct sample_log *sample_log_open(const char *folder, struct muster_worl
                                    .run = clock_wall_ns()};
         failed = open_log_file(log, folder, err);
         const int64_t before = failed ? 0 : last_run(log->path);
-        log->run = log->run > before ? log->run : before + 1;
+        log->run = log->run > before || before == INT64_MAX ? log->run : before + 1;
     } else {
         failed = error_set(err, MUSTER_E_NOMEM, "no memory for the log of samples");
     }

@@ -259,6 +259,47 @@ static void a_fault_that_a_library_meets_is_named(void **state)
         fail_msg("%s", err.text);
 }
 
+struct failing_record {
+    const struct fixture *f;
+    int calls;
+};
+
+static void *fail_from_elsewhere(void *fixture)
+{
+    const struct fixture *f = fixture;
+    struct muster_error err = {0};
+    (void)error_set(&err, MUSTER_E_PEER, "rank 1 stopped");
+    (f->ops->fail)(f->device, &err);
+    return NULL;
+}
+
+static void fail_in_the_record(void *argument)
+{
+    struct failing_record *record = argument;
+    pthread_t watcher;
+    if (record->calls++ == 0)
+        return; /* the first call is not recorded */
+    assert_int_equal(pthread_create(&watcher, NULL, fail_from_elsewhere, (void *)(uintptr_t)record->f), 0);
+    assert_int_equal(pthread_join(watcher, NULL), 0);
+}
+
+/* A question to a stream that records would end its record, and its error might come first. */
+static void a_fault_of_a_peer_leaves_the_record_whole(void **state)
+{
+    struct failing_record record = {*state, 0};
+    const struct fixture *f = record.f;
+    struct device_graph *graph = NULL;
+    struct muster_error err = {0};
+    assert_int_equal(f->ops->launch_graph(f->a, &graph, "layer", fail_in_the_record, &record), 0);
+    const uint64_t whole = device_calls("cudaGraphDestroy");
+    assert_int_equal(f->ops->launch_graph(f->a, &graph, "layer", fail_in_the_record, &record), -1);
+    assert_int_equal(record.calls, 2);
+    assert_int_equal(device_calls("cudaGraphDestroy"), whole + 1);
+    assert_int_equal(f->ops->poll_error(f->device, &err), -1);
+    assert_string_equal(err.text, "rank 1 stopped");
+    f->ops->graph_destroy(graph);
+}
+
 /* With sync_errors an operation waits for every stream, so that a single operation can be the cause. */
 static void a_fault_is_met_before_the_next_operation_of_any_stream(void **state)
 {
@@ -346,10 +387,10 @@ static void facts_are_of_the_smallest_device(void **state)
 
 int main(int argc, char **argv)
 {
-    static const char *const alone[] = {"a_fault_after_a_record_is_named",
-                                        "a_fault_that_a_library_meets_is_named",
-                                        "a_fault_is_met_before_the_next_operation_of_any_stream",
-                                        "a_fault_that_hangs_behind_many_marks_is_found"};
+    static const char *const alone[] = {
+        "a_fault_after_a_record_is_named", "a_fault_that_a_library_meets_is_named",
+        "a_fault_of_a_peer_leaves_the_record_whole", "a_fault_is_met_before_the_next_operation_of_any_stream",
+        "a_fault_that_hangs_behind_many_marks_is_found"};
     int failed = 0;
     for (size_t i = 0; device_on_fakes() && argc < 2 && i < sizeof alone / sizeof *alone; i++)
         failed += device_run_alone(argv[0], alone[i]);
@@ -368,6 +409,7 @@ int main(int argc, char **argv)
         WITH_DEVICE(a_question_that_is_refused_fails_the_device),
         WITH_DEVICE(a_fault_after_a_record_is_named),
         WITH_DEVICE(a_fault_that_a_library_meets_is_named),
+        WITH_DEVICE(a_fault_of_a_peer_leaves_the_record_whole),
         WITH_DEVICE(a_fault_is_met_before_the_next_operation_of_any_stream),
         WITH_DEVICE(a_fault_that_hangs_behind_many_marks_is_found),
         WITH_DEVICE(kernels_of_fp32_have_tf32_where_it_is_asked_for),
