@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -110,6 +111,11 @@ void listener_search_run(void *payload)
             return;
         (void)close(take_fd(&s->claim)); /* nothing was accepted */
     } while (s->claims && !stays(s));
+}
+
+void listener_search_address(const struct listener_search *search, char out[ADDRESS_TEXT])
+{
+    (void)snprintf(out, ADDRESS_TEXT, "%s", search->found < 0 ? "" : search->addresses[search->found]);
 }
 
 void listener_search_destroy(void *payload)

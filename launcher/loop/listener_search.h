@@ -33,6 +33,8 @@ struct listener_search {
 
 /* payload: a struct listener_search. */
 void listener_search_run(void *payload);
+/* After the run: the address that was found, "" if none was. */
+void listener_search_address(const struct listener_search *search, char out[ADDRESS_TEXT]);
 /* Closes the claim and frees the search, which mem_calloc made. Accepts NULL. */
 void listener_search_destroy(void *payload);
 

@@ -2,7 +2,6 @@
 #include "launcher/agent/port/agent_port.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "launcher/agent/agent_server.h"
 #include "launcher/loop/background_job.h"
@@ -78,9 +77,8 @@ static void search_over(void *context)
 {
     struct agent *agent = context;
     struct agent_port *port = agent->port;
-    char address[ADDRESS_TEXT] = "";
-    if (port->search->found >= 0)
-        memcpy(address, port->search->addresses[port->search->found], sizeof address);
+    char address[ADDRESS_TEXT];
+    listener_search_address(port->search, address);
     if (port->search->claim >= 0)
         port->claim = take_fd(&port->search->claim);
     background_watch_end(&port->searching);

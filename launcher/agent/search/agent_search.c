@@ -5,7 +5,6 @@
 #include "launcher/agent/search/agent_search.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "launcher/agent/agent_membership.h"
 #include "launcher/agent/agent_server.h"
@@ -42,9 +41,8 @@ static void probe_over(void *context)
 {
     struct agent *agent = context;
     struct agent_search *search = agent->search;
-    char address[ADDRESS_TEXT] = "";
-    if (search->probe->found >= 0)
-        memcpy(address, search->probe->addresses[search->probe->found], sizeof address);
+    char address[ADDRESS_TEXT];
+    listener_search_address(search->probe, address);
     background_watch_end(&search->probing);
     search->probe = NULL;
     if (!*address || !agent_membership_resolves(agent))
