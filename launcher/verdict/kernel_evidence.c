@@ -3,7 +3,6 @@
 #include "launcher/verdict/kernel_evidence.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 #include "proto/base/cgroup.h"
 #include "proto/base/guard.h"
 #include "proto/base/io.h"
+#include "proto/kernel_log.h"
 #include "proto/visible_devices.h"
 
 /* --- reading --- */
@@ -22,6 +22,7 @@
 struct kernel_evidence {
     char *gpus;
     int kernel_log; /* -1: unreadable */
+    bool log_lost;  /* some of its records were overwritten before they were read */
     bool counted;   /* before is valid */
     struct cgroup_oom before;
     struct instant opened; /* when before was read */
@@ -66,22 +67,32 @@ void kernel_evidence_close(struct kernel_evidence *evidence)
     mem_free(evidence);
 }
 
-/* One record a read; EPIPE: some were overwritten before they were read. */
+/* A report too many takes the place of the first of the weakest kind: a round may last for weeks, and what it
+ * dies of is among the last. */
+static void keep_report(void *context, char *record)
+{
+    struct kernel_evidence *evidence = context;
+    struct xid_report *kept = evidence->xids, report;
+    if (!xid_parse(record, &report))
+        return;
+    if (evidence->xid_count == KERNEL_EVIDENCE_XIDS_KEPT) {
+        int weakest = 0;
+        for (int i = 1; i < evidence->xid_count; i++)
+            if (xid_meaning(kept[i].number)->kind < xid_meaning(kept[weakest].number)->kind)
+                weakest = i;
+        if (xid_meaning(report.number)->kind < xid_meaning(kept[weakest].number)->kind)
+            return;
+        evidence->xid_count--;
+        memmove(&kept[weakest], &kept[weakest + 1], (size_t)(evidence->xid_count - weakest) * sizeof *kept);
+    }
+    kept[evidence->xid_count++] = report;
+}
+
 static void read_kernel_log(struct kernel_evidence *evidence)
 {
-    enum { RECORD_LIMIT = 8192, RECORDS_AT_ONCE = 100000 };
-    char record[RECORD_LIMIT];
-    for (int i = 0; evidence->kernel_log >= 0 && i < RECORDS_AT_ONCE; i++) {
-        ssize_t length = read(evidence->kernel_log, record, sizeof record - 1);
-        if (length < 0 && (errno == EPIPE || errno == EINTR))
-            continue;
-        if (length <= 0)
-            return;
-        record[length] = '\0';
-        struct xid_report report;
-        if (evidence->xid_count < KERNEL_EVIDENCE_XIDS_KEPT && xid_parse(record, &report))
-            evidence->xids[evidence->xid_count++] = report;
-    }
+    enum { READS_AT_ONCE = 100000 };
+    if (evidence->kernel_log >= 0)
+        evidence->log_lost |= kernel_log_read(evidence->kernel_log, READS_AT_ONCE, keep_report, evidence);
 }
 
 static void take_uuid(const char *text, char *out, size_t size)
@@ -143,7 +154,8 @@ void kernel_evidence_read(struct kernel_evidence *evidence, struct kernel_eviden
     }
     memcpy(out->xids, evidence->xids, sizeof out->xids);
     out->xid_count = evidence->xid_count;
-    if (!out->xid_count)
+    out->log_lost = evidence->log_lost;
+    if (!out->xid_count && !out->log_lost)
         return;
     out->pids_comparable = machine_in_first_pid_namespace();
     out->gpu_count = list_gpus(evidence->gpus, out->gpus);
@@ -186,6 +198,12 @@ static void apply_memory(const struct kernel_evidence_account *account, int64_t 
         failure->out_of_memory = true;
         failure->memory_host = account->oom_beyond;
     }
+}
+
+bool kernel_evidence_is_short(const struct kernel_evidence_account *account,
+                              const struct worker_failure *failure)
+{
+    return account->log_lost && account->gpu_count > 0 && (!failure->xid || failure->xid_elsewhere);
 }
 
 void kernel_evidence_doubt(const struct kernel_evidence_account *account, struct instant ended,

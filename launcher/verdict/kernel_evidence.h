@@ -34,12 +34,14 @@ struct kernel_evidence_account {
     int64_t oom_kills; /* in the round so far */
     bool oom_beyond;   /* no limit was hit: the machine was out of memory, not the container */
     int64_t memory_limit, memory_peak;                 /* 0: unknown */
-    struct xid_report xids[KERNEL_EVIDENCE_XIDS_KEPT]; /* in order; later ones are left out */
+    struct xid_report xids[KERNEL_EVIDENCE_XIDS_KEPT]; /* in order; of too many the first of the weakest kind
+                                                          are left out */
     int xid_count;
+    bool log_lost;        /* records of the kernel log were overwritten before they were read */
     bool pids_comparable; /* the driver's process ids are ours too: this is the machine's first pid namespace
                            */
     struct kernel_evidence_gpu
-        gpus[KERNEL_EVIDENCE_GPU_LIMIT]; /* by PCI address; only where there is an Xid */
+        gpus[KERNEL_EVIDENCE_GPU_LIMIT]; /* by PCI address; only where there is an Xid, or log_lost */
     int gpu_count;
 };
 
@@ -61,6 +63,9 @@ const char *kernel_evidence_gpu_of(const struct kernel_evidence_gpu *gpus, int c
  * error of a GPU is a worker's only where this node has that GPU and the worker may have used it. Pure. */
 void kernel_evidence_apply(const struct kernel_evidence_account *account, const char *visible,
                            int64_t *attributed, struct worker_failure *const failures[], int count);
+/* Whether an error of a GPU of this node may have been among records that were lost. Pure. */
+bool kernel_evidence_is_short(const struct kernel_evidence_account *account,
+                              const struct worker_failure *failure);
 /* Takes back the proof by a count without a kill, if the evidence was opened only after the worker had
  * ended. Pure. */
 void kernel_evidence_doubt(const struct kernel_evidence_account *account, struct instant ended,

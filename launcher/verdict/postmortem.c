@@ -170,6 +170,21 @@ static void look_at_disk(struct observed_failure *body, const char *path)
         (void)snprintf(body->note, sizeof body->note, "rank %d: %s", failure->rank, text);
 }
 
+/* Once a batch: it is of the node, not of a rank. */
+static void note_lost_records(struct examination *x, const struct kernel_evidence_account *account)
+{
+    for (int i = 0; i < x->count; i++) {
+        struct observed_failure *body = &x->failures[i];
+        if (*body->note || !kernel_evidence_is_short(account, &body->failure))
+            continue;
+        (void)snprintf(body->note, sizeof body->note,
+                       "rank %d: the kernel wrote over records of its log before they were read, so an error "
+                       "that the GPU driver reported may be missing here: see the node's journal",
+                       body->failure.rank);
+        return;
+    }
+}
+
 static void examine(void *payload)
 {
     struct examination *x = payload;
@@ -191,6 +206,7 @@ static void examine(void *payload)
         kernel_evidence_apply(account, x->visible, &x->attributed, failures, x->count);
         for (int i = 0; i < x->count; i++)
             kernel_evidence_doubt(account, x->failures[i].at, failures[i]);
+        note_lost_records(x, account);
     }
     mem_free(failures);
 }

@@ -27,7 +27,8 @@ struct observed_failure {
     char *stdout_file; /* redirected: its disk is looked at; NULL: it is not. All three are owned */
     char *stderr_file; /* to be read for failure.tail; NULL: that is what there is */
     char *error_file;  /* NULL: it was given none */
-    char note[MUSTER_ERROR_TEXT];  /* a warning: an error file that cannot be used, a full disk; "" */
+    char note[MUSTER_ERROR_TEXT];  /* a warning: an error file that cannot be used, a full disk, a kernel log
+                                      with gaps; "" */
     struct observed_failure *next; /* while postmortem has it */
 };
 

@@ -127,7 +127,8 @@ static void ib_address_family(struct decider *d)
 /* Summary of the ports; a port of another kind than the data ports does not count. */
 struct ports {
     int active, down_count;
-    const struct description_rdma *closed, *down; /* an example of each; NULL: none */
+    /* An example of each; NULL: none. closed: its verbs cannot be opened; refused: for their mode. */
+    const struct description_rdma *closed, *refused, *down;
 };
 
 static struct ports look_at_ports(const struct decider *d)
@@ -141,11 +142,29 @@ static struct ports look_at_ports(const struct decider *d)
         if (!strcmp(port->state, "ACTIVE")) {
             ports.active += port->uverbs;
             ports.closed = port->uverbs ? ports.closed : port;
+            ports.refused = port->uverbs_refused ? port : ports.refused;
         } else if (*port->state && !ports.down_count++) {
             ports.down = port;
         }
     }
     return ports;
+}
+
+/* A pod sees devices that other pods were given: a port without verbs means something where there is no
+ * other.
+ */
+static void closed_verbs(struct decider *d, const struct ports *ports)
+{
+    if (ports->refused)
+        decide_warn(d, "rdma", "",
+                    "%s is ACTIVE but this user may not write to its file in /dev/infiniband, so NCCL %s: "
+                    "chmod 666 /dev/infiniband/uverbs*, or make the user a member of their group",
+                    ports->refused->device, ports->active ? "leaves it out" : "falls back to TCP");
+    else if (ports->closed && ports->active == 0)
+        decide_warn(d, "rdma", "",
+                    "%s is ACTIVE but /dev/infiniband is not in this container, so NCCL falls back to TCP: "
+                    "request the RDMA resource for the pod",
+                    ports->closed->device);
 }
 
 static void rdma_left_unused(struct decider *d)
@@ -155,18 +174,15 @@ static void rdma_left_unused(struct decider *d)
     if (!decide_has_gpus(d) || !decide_many_nodes(d) || m->rdma_count == 0)
         return;
     const struct ports ports = look_at_ports(d);
-    if (ports.closed && ports.active == 0)
-        decide_warn(d, "rdma", "",
-                    "%s is ACTIVE but /dev/infiniband is not in this container, so NCCL falls back to TCP: "
-                    "request the RDMA resource for the pod",
-                    ports.closed->device);
+    closed_verbs(d, &ports);
     if (ports.down_count > 1)
         (void)snprintf(more, sizeof more, " and %d more", ports.down_count - 1);
     if (ports.down)
         decide_warn(d, "rdma", "", "%s port %d%s: %s (%s), so NCCL does not use it; see muster doctor",
                     ports.down->device, ports.down->port, more, ports.down->state,
                     *ports.down->phys_state ? ports.down->phys_state : "no physical state");
-    if (ports.active > 0 && m->memlock_bytes >= 0 && m->memlock_bytes < (int64_t)1 << 30)
+    if (ports.active > 0 && m->ipc_lock != DESCRIPTION_YES && m->memlock_bytes >= 0 &&
+        m->memlock_bytes < (int64_t)1 << 30)
         decide_warn(d, "memlock", "",
                     "only %lld KiB of memory may be locked, and RDMA needs it unlimited: ulimit -l "
                     "unlimited, in a pod the capability IPC_LOCK",

@@ -77,7 +77,8 @@ struct description_rdma {
     char interface[DESCRIPTION_NAME];  /* its network device, "" for none */
     int numa_node;
     char pci[DESCRIPTION_NAME];
-    bool uverbs;           /* its /dev/infiniband/uverbs<n> can be opened */
+    bool uverbs;           /* its /dev/infiniband/uverbs<n> can be opened to read and write */
+    bool uverbs_refused;   /* it is there, and its mode refuses that to this user */
     int64_t link_downed;   /* counters/link_downed; -1 unknown */
     int64_t symbol_errors; /* -1 unknown */
     struct description_gid *gids;
@@ -164,6 +165,7 @@ struct description {
     bool wsl, container, kubernetes;
     char node_pool[DESCRIPTION_NAME]; /* as named by the cluster's operator (MUSTER_NODE_POOL); "" for none */
     enum description_flag sys_nice;   /* the capability, without which containers refuse NUMA system calls */
+    enum description_flag ipc_lock;   /* the same: with it the limit of locked memory does not count */
     bool sys_mounted;                 /* /sys/class/net can be read */
 
     /* properties of the job that some decisions depend on */
@@ -190,7 +192,8 @@ struct description {
     int gpu_process_count;
     struct description_xid *xids;
     int xid_count;
-    int omitted; /* entries that did not fit */
+    bool kernel_log_lost; /* records of it were overwritten while it was read */
+    int omitted;          /* entries that did not fit */
 
     enum description_flag nvml; /* YES: it responded; NO: no library or no driver; UNKNOWN: it was not called
                                    or did not respond in time */

@@ -218,6 +218,9 @@ static void xids(struct examination *e)
     if (others) /* a container's neighbours; or a lost GPU, which the count of GPUs shows */
         doctor_add(e, DOCTOR_SKIPPED, "", "%d Xid report%s in the last day about GPUs that are not here (%s)",
                    others, others == 1 ? "" : "s", where);
+    if (e->machine->kernel_log_lost)
+        doctor_add(e, DOCTOR_SKIPPED, "",
+                   "the kernel wrote over records of its log before they were read: a report may be missing");
 }
 
 /* How many links of this GPU should be up: as many as the best GPU of the same name here has, since cards

@@ -65,6 +65,12 @@ static void rdma(struct examination *e)
                        "check the cable, the switch's port and (InfiniBand) the subnet manager",
                        "%s port %d is %s%s%s", port->device, port->port, port->state,
                        *port->phys_state ? ", physically " : "", port->phys_state);
+        else if (port->uverbs_refused)
+            doctor_add(e, DOCTOR_WARNING,
+                       "chmod 666 /dev/infiniband/uverbs* (for good: a udev rule), or make the user a member "
+                       "of their group",
+                       "%s is ACTIVE but this user may not write to its file in /dev/infiniband",
+                       port->device);
         else if (!port->uverbs)
             doctor_add(e, DOCTOR_WARNING, "request the RDMA resource for the pod; without it NCCL uses TCP",
                        "%s is ACTIVE but /dev/infiniband cannot be opened", port->device);
@@ -99,7 +105,9 @@ static void memlock(struct examination *e)
     const int64_t limit = e->machine->memlock_bytes;
     if (limit == -2)
         return;
-    if (limit >= 0 && limit < gib && e->machine->rdma_count > 0)
+    if (limit >= 0 && e->machine->ipc_lock == DESCRIPTION_YES)
+        doctor_add(e, DOCTOR_FINE, "", "memory may be locked without limit, by the capability IPC_LOCK");
+    else if (limit >= 0 && limit < gib && e->machine->rdma_count > 0)
         doctor_add(
             e, DOCTOR_WARNING,
             "ulimit -l unlimited (limits.conf, systemd LimitMEMLOCK); in a pod the capability IPC_LOCK",

@@ -16,7 +16,7 @@
 #include "proto/base/text.h"
 #include "runtime/nccl/read/reader_internal.h"
 
-enum { CAP_SYS_NICE_BIT = 23 };
+enum { CAP_IPC_LOCK_BIT = 14, CAP_SYS_NICE_BIT = 23 };
 
 static bool is_shell(const char *name)
 {
@@ -27,6 +27,21 @@ static bool is_shell(const char *name)
     return false;
 }
 
+static enum description_flag has(unsigned long long capabilities, int bit)
+{
+    return capabilities >> bit & 1 ? DESCRIPTION_YES : DESCRIPTION_NO;
+}
+
+/* Of a user namespace below the machine's, whose capability to lock memory the drivers do not count. */
+static bool is_below(struct reader *r)
+{
+    char line[64];
+    unsigned inside, outside, count;
+    return !reader_line(r, line, sizeof line, "/proc/self/uid_map") ||
+           sscanf(line, "%u %u %u", &inside, &outside, &count) != 3 || inside || outside ||
+           count != UINT32_MAX;
+}
+
 static void read_status(struct reader *r)
 {
     char path[READER_PATH], line[256];
@@ -34,9 +49,12 @@ static void read_status(struct reader *r)
     if (!reader_path(r, path, "/proc/self/status"))
         return;
     scope_fclose FILE *file = fopen(path, "re");
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "CapEff: %llx", &capabilities) == 1)
-            r->out->sys_nice = capabilities >> CAP_SYS_NICE_BIT & 1 ? DESCRIPTION_YES : DESCRIPTION_NO;
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "CapEff: %llx", &capabilities) != 1)
+            continue;
+        r->out->sys_nice = has(capabilities, CAP_SYS_NICE_BIT);
+        r->out->ipc_lock = is_below(r) ? DESCRIPTION_NO : has(capabilities, CAP_IPC_LOCK_BIT);
+    }
 }
 
 void reader_host(struct reader *r)

@@ -3,7 +3,6 @@
  * /dev/kmsg gives one record a read, "<level>,<number>,<microseconds since boot>,<flags>;<text>\n",
  * followed by lines that begin with a blank. Containers seldom have it: the reports are then unknown,
  * which is not a fault. */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "proto/kernel_log.h"
 #include "proto/xid.h"
 #include "runtime/nccl/read/reader_internal.h"
 
@@ -39,6 +39,11 @@ static int64_t age_of(const char *record, int64_t uptime_ns)
     return age_ns > 0 ? age_ns / NS_PER_S : 0; /* the log's clock and ours differ slightly */
 }
 
+struct log_reading {
+    struct reader *r;
+    int64_t uptime_ns;
+};
+
 static void log_take_line(struct reader *r, const char *line, int64_t uptime_ns)
 {
     struct xid_report report;
@@ -54,30 +59,30 @@ static void log_take_line(struct reader *r, const char *line, int64_t uptime_ns)
     xid->age_s = age_of(line, uptime_ns);
 }
 
+static void log_take_record(void *context, char *record)
+{
+    const struct log_reading *reading = context;
+    for (char *line = record; *line;) {
+        size_t size = strcspn(line, "\n");
+        bool last = !line[size];
+        line[size] = 0;
+        log_take_line(reading->r, line, reading->uptime_ns);
+        line += size + !last;
+    }
+}
+
 int reader_kernel_log(const char *root, int64_t uptime_ns, struct description *description,
                       struct muster_error *err)
 {
-    enum { RECORD_LIMIT = 8192, RECORDS_LIMIT = 200000 };
+    enum { RECORDS_LIMIT = 200000 };
     const struct reader_options options = {.root = root};
     struct reader r = {.options = &options, .out = description};
-    char path[READER_PATH], record[RECORD_LIMIT];
+    struct log_reading reading = {&r, uptime_ns};
+    char path[READER_PATH];
     if (!reader_path(&r, path, "/dev/kmsg"))
         return 0;
     scope_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    for (int i = 0; fd >= 0 && i < RECORDS_LIMIT; i++) {
-        ssize_t length = read(fd, record, sizeof record - 1);
-        if (length < 0 && (errno == EPIPE || errno == EINTR)) /* EPIPE: records were overwritten */
-            continue;
-        if (length <= 0) /* EAGAIN: end of the log */
-            break;
-        record[length] = 0;
-        for (char *line = record; *line;) {
-            size_t size = strcspn(line, "\n");
-            bool last = !line[size];
-            line[size] = 0;
-            log_take_line(&r, line, uptime_ns);
-            line += size + !last;
-        }
-    }
+    if (fd >= 0)
+        description->kernel_log_lost = kernel_log_read(fd, RECORDS_LIMIT, log_take_record, &reading);
     return r.failed ? error_set(err, MUSTER_E_NOMEM, "no memory to describe this machine") : 0;
 }

@@ -1,4 +1,5 @@
 /* reader_rdma.c - RDMA devices, their ports and GIDs, from /sys/class/infiniband. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,16 +62,17 @@ static void first_name(struct reader *r, const char *name, void *context)
         reader_set(out, DESCRIPTION_NAME, name);
 }
 
-/* Whether its verbs device can be opened: in a pod without the RDMA resource /sys shows devices that /dev
- * lacks. */
-static bool can_open_verbs(struct reader *r, const char *device)
+/* NCCL opens a device's verbs to read and write. In a pod without the RDMA resource /sys shows devices that
+ * /dev lacks, or that the container's group of devices refuses (EPERM). */
+static void read_verbs(struct reader *r, const char *device, struct description_rdma *rdma)
 {
     char directory[READER_PATH / 2], verbs[DESCRIPTION_NAME] = "", path[READER_PATH];
     (void)snprintf(directory, sizeof directory, "/sys/class/infiniband/%s/device/infiniband_verbs", device);
     reader_each(r, directory, first_name, verbs);
     if (!*verbs || !reader_path(r, path, "/dev/infiniband/%s", verbs))
-        return false;
-    return access(path, R_OK | W_OK) == 0;
+        return;
+    rdma->uverbs = access(path, R_OK | W_OK) == 0;
+    rdma->uverbs_refused = !rdma->uverbs && errno == EACCES;
 }
 
 static void add_port(struct reader *r, const char *name, void *context)
@@ -96,7 +98,7 @@ static void add_port(struct reader *r, const char *name, void *context)
     (void)reader_line(r, rdma->vendor, sizeof rdma->vendor, "/sys/class/infiniband/%s/device/vendor", device);
     (void)reader_link(r, rdma->pci, sizeof rdma->pci, "/sys/class/infiniband/%s/device", device);
     rdma->numa_node = (int)reader_number(r, -1, "/sys/class/infiniband/%s/device/numa_node", device);
-    rdma->uverbs = can_open_verbs(r, device);
+    read_verbs(r, device, rdma);
     (void)snprintf(nets, sizeof nets, "/sys/class/infiniband/%s/device/net", device);
     reader_each(r, nets, first_name, rdma->interface);
     (void)snprintf(nets, sizeof nets, "%s/gids", port.directory);

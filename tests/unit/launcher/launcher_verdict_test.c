@@ -1,8 +1,10 @@
 /* launcher_verdict_test.c - findings about workers that ended: the cause of the end, error files, the
  * kernel's counters, GPU errors, and the thread that looks. */
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -328,6 +330,42 @@ static void errors_of_other_gpus_are_no_cause(void **state)
     }
 }
 
+static _Atomic(int) overwrites = -1; /* the next read of this file meets records that are no more */
+
+ssize_t __real_read(int fd, void *to, size_t size);
+ssize_t __wrap_read(int fd, void *to, size_t size);
+
+ssize_t __wrap_read(int fd, void *to, size_t size)
+{
+    int expected = fd;
+    if (fd < 0 || !atomic_compare_exchange_strong(&overwrites, &expected, -1))
+        return __real_read(fd, to, size);
+    errno = EPIPE;
+    return -1;
+}
+
+/* The descriptor that is open on this file; -1: none is. */
+static int open_on(const char *path)
+{
+    char link[64], target[256];
+    for (int fd = 0; fd < 256; fd++) {
+        (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        const ssize_t length = readlink(link, target, sizeof target);
+        if (length == (ssize_t)strlen(path) && !memcmp(target, path, (size_t)length))
+            return fd;
+    }
+    return -1;
+}
+
+static void append_report(const char *path, const char *pci, int number, int pid)
+{
+    char line[128];
+    const int length =
+        snprintf(line, sizeof line, "4,1,1,-;NVRM: Xid (PCI:%s): %d, pid=%d\n", pci, number, pid);
+    scope_close int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    assert_int_equal(write(fd, line, (size_t)length), length);
+}
+
 /* A file stands for the kernel log: it reads the lines appended after the evidence is opened. */
 static void evidence_is_what_is_new(void **state)
 {
@@ -346,9 +384,7 @@ static void evidence_is_what_is_new(void **state)
     static struct kernel_evidence_account account;
     kernel_evidence_read(evidence, &account);
     assert_int_equal(account.xid_count, 0);
-    scope_close int fd = open(log, O_WRONLY | O_APPEND | O_CLOEXEC);
-    static const char line[] = "4,2,9,-;NVRM: Xid (PCI:0000:5e:00): 79, GPU has fallen off the bus.\n";
-    assert_int_equal(write(fd, line, sizeof line - 1), sizeof line - 1);
+    append_report(log, "0000:5e:00", 79, 0);
     for (int i = 0; i < 2; i++) { /* once read, it stays */
         kernel_evidence_read(evidence, &account);
         assert_int_equal(account.xid_count, 1);
@@ -365,6 +401,34 @@ static void evidence_is_what_is_new(void **state)
     assert_int_equal(account.xid_count, 0);
     kernel_evidence_close(evidence);
     kernel_evidence_close(NULL);
+    remove_tree(root);
+}
+
+/* A neighbour's program, again and again, and after each the report of the driver that cleans up. */
+static void reports_of_a_long_round(void **state)
+{
+    (void)state;
+    enum { KEPT = KERNEL_EVIDENCE_XIDS_KEPT, MORE = 100 };
+    char root[FOLDER_PATH], log[64];
+    static struct kernel_evidence_account account;
+    assert_int_equal(folder_make(root, "evidence"), 0);
+    (void)snprintf(log, sizeof log, "%s/kmsg", root);
+    make(root, "", "kmsg", "");
+    const struct kernel_evidence_paths paths = {log, "/no/such/gpus", NULL};
+    struct kernel_evidence *evidence = kernel_evidence_open(&paths);
+    assert_non_null(evidence);
+    for (int i = 0; i <= MORE; i++) { /* one read has all lines of a file, of which the first counts */
+        append_report(log, "0000:3b:00", i ? 31 : 79, i);
+        kernel_evidence_read(evidence, &account);
+        append_report(log, "0000:3b:00", 45, i);
+        kernel_evidence_read(evidence, &account);
+    }
+    assert_int_equal(account.xid_count, KEPT);
+    assert_int_equal(account.xids[0].number, 79); /* the gravest stays, and the newest of the others */
+    for (int i = 1; i < KEPT; i++)
+        assert_true(account.xids[i].number == 31 && account.xids[i].pid == MORE - KEPT + 1 + i);
+    assert_false(account.log_lost);
+    kernel_evidence_close(evidence);
     remove_tree(root);
 }
 
@@ -392,6 +456,54 @@ static struct observed_failure *observe(int rank, const char *stderr_file, const
     failure->stderr_file = stderr_file ? strdup(stderr_file) : NULL;
     failure->error_file = error_file ? strdup(error_file) : NULL;
     return failure;
+}
+
+/* The examination of two ends; how many of them have a note about records that were lost. */
+static int notes_about_lost_records(struct postmortem *p, int xid)
+{
+    int said = 0;
+    for (int i = 0; i < 2; i++)
+        postmortem_add(p, observe(0, NULL, NULL));
+    look(p);
+    for (int i = 0; i < 2; i++) {
+        struct observed_failure *failure = postmortem_take(p);
+        assert_non_null(failure);
+        said += strstr(failure->note, "may be missing here: see the node's journal") != NULL;
+        assert_true(overwrites != -1 || failure->failure.xid == xid);
+        observed_failure_free(failure);
+    }
+    return said;
+}
+
+/* Once a batch, where the node has GPUs and no report explains the failure. */
+static void lost_records_are_said(void **state)
+{
+    (void)state;
+    char root[FOLDER_PATH], log[64], gpus[64];
+    struct muster_error err = {0};
+    assert_int_equal(folder_make(root, "evidence"), 0);
+    (void)snprintf(log, sizeof log, "%s/kmsg", root);
+    (void)snprintf(gpus, sizeof gpus, "%s/gpus", root);
+    make(root, "", "kmsg", "");
+    make(root, "/gpus/0000:3b:00.0", "information", "Model: T4\n");
+    for (int i = 0; i < 4; i++) {
+        const bool lost = i > 0, has_gpus = i != 2, has_report = i == 3;
+        const struct kernel_evidence_paths paths = {log, has_gpus ? gpus : "/no/such/gpus", NULL};
+        struct postmortem *p = postmortem_create(&paths, clock_now(NULL), &err);
+        int said;
+        assert_non_null(p);
+        while (open_on(log) < 0)
+            clock_sleep_until(instant_add(clock_now(NULL), NS_PER_MS));
+        overwrites = lost ? open_on(log) : -1;
+        if (has_report)
+            append_report(log, "0000:3b:00", 79, 0);
+        do /* until the thread that opens the log has ended */
+            said = notes_about_lost_records(p, has_report ? 79 : 0);
+        while (overwrites != -1);
+        assert_int_equal(said, lost && has_gpus && !has_report);
+        postmortem_destroy(p);
+    }
+    remove_tree(root);
 }
 
 static void remains_of_workers(void **state)
@@ -560,6 +672,8 @@ int main(void)
         cmocka_unit_test(gpu_errors_find_their_workers),
         cmocka_unit_test(errors_of_other_gpus_are_no_cause),
         cmocka_unit_test(evidence_is_what_is_new),
+        cmocka_unit_test(reports_of_a_long_round),
+        cmocka_unit_test(lost_records_are_said),
         cmocka_unit_test(remains_of_workers),
         cmocka_unit_test(a_file_system_that_stalls),
         cmocka_unit_test(a_folder_for_error_files),

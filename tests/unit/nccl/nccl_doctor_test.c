@@ -152,6 +152,15 @@ static const struct row_case cases[] = {
      "\"memlock_bytes\": 65536, \"rdma\": [{\"device\": \"mlx5_0\", \"state\": \"ACTIVE\", \"uverbs\": "
      "true}]",
      "memlock", DOCTOR_WARNING, "64 KiB may be locked"},
+    {NETWORK,
+     "\"memlock_bytes\": 65536, \"ipc_lock\": true, \"rdma\": [{\"device\": \"mlx5_0\", \"state\": "
+     "\"ACTIVE\", \"uverbs\": true}]",
+     "memlock", DOCTOR_FINE, "by the capability IPC_LOCK"},
+    {NETWORK,
+     "\"rdma\": [{\"device\": \"mlx5_0\", \"port\": 1, \"state\": \"ACTIVE\", \"uverbs_refused\": true}]",
+     "rdma", DOCTOR_WARNING, "mlx5_0 is ACTIVE but this user may not write to its file in /dev/infiniband"},
+    {GPUS, GPU("\"name\": \"x\"") ", \"kernel_log_lost\": true", "xid", DOCTOR_SKIPPED,
+     "a report may be missing"},
     /* everything else */
     {HOST, "\"master_address\": null", "interface", DOCTOR_WARNING, "'m' has no address yet"},
     {HOST, "\"shm_bytes\": 67108864", "shm", DOCTOR_UNFIT, "64 MiB for 2 workers"},

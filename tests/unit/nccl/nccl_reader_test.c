@@ -3,11 +3,13 @@
  * the kernel log, the disk. Interfaces are the kernel's own and are looked at end to end. */
 #include "tests/support/cmocka_all.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "proto/base/clock.h"
@@ -144,6 +146,49 @@ static void roce_with_several_gids(void **state)
     assert_int_equal(d.rdma[1].gid_count, 0);
     assert_int_equal(d.rdma[1].numa_node, -1);
     description_free(&d);
+}
+
+/* As a user whom modes count for: the verbs' file in three modes. 0: all is as it has to be. */
+static int read_refused_verbs(void)
+{
+    static const struct {
+        mode_t mode;
+        bool uverbs, refused;
+    } rows[] = {{0666, true, false}, {0444, false, true}, {0222, false, true}};
+    char file[128];
+    (void)snprintf(file, sizeof file, "%s/dev/infiniband/uverbs0", root);
+    if (!geteuid() &&
+        (chown(file, 65534, 65534) || setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534)))
+        return 1;
+    for (int i = 0; i < 3; i++) {
+        struct description d;
+        const struct reader_options options = {
+            .root = root, .environment = no_environment, .gpus_wanted = -1, .thorough = true};
+        if (chmod(file, rows[i].mode) || reader_read(&options, &d, NULL) < 0 || d.rdma_count != 1 ||
+            d.rdma[0].uverbs != rows[i].uverbs || d.rdma[0].uverbs_refused != rows[i].refused)
+            return 2 + i;
+        description_free(&d);
+    }
+    return 0;
+}
+
+static void verbs_that_may_not_be_written(void **state)
+{
+    (void)state;
+    struct description d;
+    int status = -1;
+    make_port("mlx5_0", "InfiniBand\n", "4: ACTIVE\n");
+    put("/sys/class/infiniband/mlx5_0/device/infiniband_verbs/uverbs0/dev", "231:192\n");
+    read_root(&d);
+    assert_true(!d.rdma[0].uverbs && !d.rdma[0].uverbs_refused); /* it is not there */
+    description_free(&d);
+    put("/dev/infiniband/uverbs0", "");
+    assert_int_equal(chmod(root, 0755), 0);
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(read_refused_verbs());
+    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+    assert_int_equal(status, 0);
 }
 
 static void infiniband_and_efa(void **state)
@@ -460,9 +505,32 @@ static void what_a_machine_is(void **state)
     assert_string_equal(d.pid1, "bash");
     assert_true(d.pid1_is_shell);
     assert_int_equal(d.sys_nice, DESCRIPTION_YES);
+    assert_int_equal(d.ipc_lock, DESCRIPTION_NO);
     assert_string_equal(d.cloud, "tcpx");
     assert_true(d.gpus_wanted == 8 && d.nnodes == 2);
     description_free(&d);
+}
+
+/* In a user namespace the capability to lock memory does not count. */
+static void a_capability_of_a_user_namespace(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *map;
+        enum description_flag ipc_lock;
+    } rows[] = {{"         0          0 4294967295\n", DESCRIPTION_YES},
+                {"         0     100000      65536\n", DESCRIPTION_NO},
+                {"      1000       1000          1\n", DESCRIPTION_NO},
+                {"\n", DESCRIPTION_NO}};
+    put("/proc/self/status", "Name:\tx\nCapEff:\t0000000000004000\nCapBnd:\t0000000000000000\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct description d;
+        put("/proc/self/uid_map", rows[i].map);
+        read_root(&d);
+        assert_int_equal(d.ipc_lock, rows[i].ipc_lock);
+        assert_int_equal(d.sys_nice, DESCRIPTION_NO);
+        description_free(&d);
+    }
 }
 
 static void nothing_there_is_nothing_known(void **state)
@@ -543,6 +611,35 @@ static void xids_of_the_kernel_log(void **state)
     description_free(&d);
 }
 
+static _Atomic(bool) overwrites; /* the next read of a file meets records that are no more */
+
+ssize_t __real_read(int fd, void *to, size_t size);
+ssize_t __wrap_read(int fd, void *to, size_t size);
+
+ssize_t __wrap_read(int fd, void *to, size_t size)
+{
+    if (!overwrites)
+        return __real_read(fd, to, size);
+    overwrites = false;
+    errno = EPIPE;
+    return -1;
+}
+
+static void records_that_were_written_over(void **state)
+{
+    (void)state;
+    for (int lost = 0; lost < 2; lost++) {
+        struct description d;
+        put("/dev/kmsg", "4,9,1,-;NVRM: Xid (PCI:0000:86:00): 31, pid=2\n");
+        read_root(&d);
+        overwrites = lost;
+        assert_int_equal(reader_kernel_log(root, NS_PER_S, &d, NULL), 0);
+        assert_int_equal(d.xid_count, 1); /* what is left is read */
+        assert_int_equal(d.kernel_log_lost, lost);
+        description_free(&d);
+    }
+}
+
 static void the_newest_of_many_xids(void **state)
 {
     (void)state;
@@ -588,6 +685,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_root, drop_root)
     const struct CMUnitTest tests[] = {
         TEST(roce_with_several_gids),
+        TEST(verbs_that_may_not_be_written),
         TEST(infiniband_and_efa),
         TEST(gpus_of_the_bus),
         TEST(what_is_known_of_pairs_stays),
@@ -600,10 +698,12 @@ int main(void)
         TEST(limits_of_cgroups_1),
         TEST(limits_of_a_group_below_the_root),
         TEST(what_a_machine_is),
+        TEST(a_capability_of_a_user_namespace),
         TEST(nothing_there_is_nothing_known),
         TEST(settings_in_nccls_order),
         TEST(a_chosen_file_stands_for_that_of_home),
         TEST(xids_of_the_kernel_log),
+        TEST(records_that_were_written_over),
         TEST(the_newest_of_many_xids),
         TEST(disks),
     };

@@ -189,10 +189,34 @@ static void p2p_is_missed_by_its_name(void **state)
     }
 }
 
+/* Devices whose files this user may not write: all of them, or one next to another. */
+static void verbs_that_are_refused(void **state)
+{
+    (void)state;
+    for (int others = 0; others < 2; others++) {
+        struct description machine;
+        struct decision_list list = {0};
+        const char *reason = "";
+        make_machine("2.27.5", "NCCL_NOTHING", "", true, 18, &machine);
+        for (int i = others; i < machine.rdma_count; i++) {
+            machine.rdma[i].uverbs = false;
+            machine.rdma[i].uverbs_refused = true;
+        }
+        assert_int_equal(decide(&machine, NULL, &list, NULL), 0);
+        for (int i = 0; i < list.count; i++)
+            if (!strcmp(list.items[i].name, "rdma"))
+                reason = list.items[i].reason;
+        assert_non_null(strstr(reason, "this user may not write to its file in /dev/infiniband"));
+        assert_non_null(strstr(reason, others ? "NCCL leaves it out" : "NCCL falls back to TCP"));
+        decision_list_free(&list);
+        description_free(&machine);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_trap_is_named),
-                                       cmocka_unit_test(a_transport_that_is_missing_is_named),
-                                       cmocka_unit_test(p2p_is_missed_by_its_name)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_trap_is_named), cmocka_unit_test(a_transport_that_is_missing_is_named),
+        cmocka_unit_test(p2p_is_missed_by_its_name), cmocka_unit_test(verbs_that_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
