@@ -26,7 +26,7 @@ static void note_received(struct roster_work *w, struct roster_member *member)
 {
     member->last_received = w->now;
     member->lost_at = INSTANT_NEVER;
-    if (!member->local)
+    if (!roster_is_local(w->roster, member))
         w->roster->loss_check =
             instant_min(w->roster->loss_check, instant_add(w->now, w->roster->lost_after_ns));
 }
@@ -90,7 +90,6 @@ static void fill_slot(struct roster_work *w, struct roster_member *member)
     member->vote_port = join->vote_port;
     (void)snprintf(member->vote_addr, sizeof member->vote_addr, "%s", join->vote_addr ? join->vote_addr : "");
     member->held = join->held;
-    member->local = join->local;
     member->draining = member->evicted = member->verdict_sent = false;
     member->last = join->last;
     member->lapsed = join->lapsed;
@@ -233,9 +232,11 @@ static int on_join_departed(struct roster_work *w)
     return 0;
 }
 
-static int on_beat(struct roster_work *w)
+/* A BEAT, of which roster_step has recorded the time; a REPORT when the verdict is out, or the server leaves.
+ */
+static int roster_ignore(struct roster_work *w)
 {
-    (void)w; /* roster_step has recorded the time */
+    (void)w;
     return 0;
 }
 
@@ -247,7 +248,7 @@ static int on_disconnect(struct roster_work *w)
     member->lost_at = instant_add(w->now, reconnect_ns(w->roster));
     if (member->lost_at.ns < w->roster->awake.ns)
         member->lost_at = w->roster->awake;
-    if (!member->local)
+    if (!roster_is_local(w->roster, member))
         w->roster->loss_check = instant_min(w->roster->loss_check, member->lost_at);
     return 0;
 }
@@ -263,7 +264,7 @@ static void check_losses(struct roster_work *w)
     struct instant next = INSTANT_NEVER;
     for (int i = 0; i < roster->slot_count; i++) {
         struct roster_member *member = &roster->members[i];
-        if (!roster_slot_taken(member) || member->local)
+        if (!roster_slot_taken(member) || i == roster->local_slot)
             continue;
         int64_t silence = member->state == MEMBER_JOINED ? roster->waiting_lost_ns : roster->lost_after_ns;
         struct instant limit = instant_min(member->lost_at, instant_add(member->last_received, silence));
@@ -354,8 +355,9 @@ static int on_tick_stopping(struct roster_work *w)
     else if (roster_is_spent(roster))
         roster_give_failure_verdict(w);
     else
-        roster_give_verdict(w, EXIT_CODE_NODE, roster->failed, "%s did not stop its workers within %.4g s",
-                            who, (double)(roster->stop_grace_ns + roster->stop_timeout_ns) / NS_PER_S);
+        roster_give_verdict(w, EXIT_CODE_NODE, roster_has_failed(roster),
+                            "%s did not stop its workers within %.4g s", who,
+                            (double)(roster->stop_grace_ns + roster->stop_timeout_ns) / NS_PER_S);
     roster_settle(w);
     return 0;
 }
@@ -373,22 +375,21 @@ static int on_tick_finishing(struct roster_work *w)
 
 /* Columns: JOIN, LEAVE, DRAIN, REPORT, BEAT, DISCONNECT, TICK, CHOSEN, EVICT. */
 static int (*const step_table[JOB_STATE_COUNT][ROSTER_EVENT_COUNT])(struct roster_work *) = {
-    [JOB_FORMING] = {on_join, roster_on_leave_forming, roster_on_drain, roster_on_report, on_beat,
+    [JOB_FORMING] = {on_join, roster_on_leave_forming, roster_on_drain, roster_on_report, roster_ignore,
                      on_disconnect, on_tick_forming, roster_on_chosen, roster_on_evict},
-    [JOB_STARTING] = {on_join, roster_on_leave_running, roster_on_drain, roster_on_report, on_beat,
+    [JOB_STARTING] = {on_join, roster_on_leave_running, roster_on_drain, roster_on_report, roster_ignore,
                       on_disconnect, on_tick, roster_on_chosen_late, roster_on_evict},
     [JOB_RUNNING] = {on_join, roster_on_leave_running, roster_on_drain, roster_on_report, roster_on_beat,
                      on_disconnect, on_tick, roster_on_chosen_late, roster_on_evict},
-    [JOB_STOPPING] = {on_join, roster_on_leave_stopping, roster_on_drain, roster_on_report, on_beat,
+    [JOB_STOPPING] = {on_join, roster_on_leave_stopping, roster_on_drain, roster_on_report, roster_ignore,
                       on_disconnect, on_tick_stopping, roster_on_chosen_late, roster_on_evict},
-    [JOB_DEPARTED] = {on_join_departed, roster_on_leave_finishing, roster_on_drain, roster_on_report_late,
-                      on_beat, on_disconnect, on_tick, roster_on_chosen_late, roster_on_evict},
-    [JOB_FINISHING] = {on_join_late, roster_on_leave_finishing, roster_on_drain, roster_on_report_late,
-                       on_beat, on_disconnect, on_tick_finishing, roster_on_chosen_late,
-                       roster_on_evict_late},
-    [JOB_FINISHED] = {on_join_late, roster_on_leave_finishing, roster_on_drain, roster_on_report_late,
-                      on_beat, on_disconnect, on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
-    [JOB_FAILED] = {on_join_late, roster_on_leave_finishing, roster_on_drain, roster_on_report_late, on_beat,
+    [JOB_DEPARTED] = {on_join_departed, roster_on_leave_finishing, roster_on_drain, roster_ignore,
+                      roster_ignore, on_disconnect, on_tick, roster_on_chosen_late, roster_on_evict},
+    [JOB_FINISHING] = {on_join_late, roster_on_leave_finishing, roster_on_drain, roster_ignore, roster_ignore,
+                       on_disconnect, on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
+    [JOB_FINISHED] = {on_join_late, roster_on_leave_finishing, roster_on_drain, roster_ignore, roster_ignore,
+                      on_disconnect, on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
+    [JOB_FAILED] = {on_join_late, roster_on_leave_finishing, roster_on_drain, roster_ignore, roster_ignore,
                     on_disconnect, on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
 };
 
@@ -419,7 +420,6 @@ static void roster_check(const struct roster *roster)
     assert(roster->held_once >= 0 && roster->held_once <= roster->slot_count);
     assert(roster->seen_count >= 0 && roster->seen_count <= FAILURE_OTHERS_LIMIT + 1);
     assert(roster->seen_count <= roster->seen_total);
-    assert(roster->failed == (roster->seen_count > 0));
     assert(roster->state == JOB_FORMING || roster->state == JOB_STOPPING || roster->state == JOB_FINISHING ||
            roster->state_deadline.ns == INSTANT_NEVER.ns);
     assert(roster->state == JOB_RUNNING || roster->state == JOB_STARTING ||

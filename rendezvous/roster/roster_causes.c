@@ -7,15 +7,20 @@
 #include "rendezvous/failure/failure.h"
 #include "rendezvous/roster/roster_internal.h"
 
+bool roster_has_failed(const struct roster *roster)
+{
+    return roster->seen_count > 0;
+}
+
 const struct worker_failure *roster_cause(const struct roster *roster)
 {
-    assert(roster->failed && roster->seen_count > 0);
-    return &roster->records[roster->seen[0].record];
+    assert(roster_has_failed(roster));
+    return &roster->seen[0].failure;
 }
 
 bool roster_is_spent(const struct roster *roster)
 {
-    return roster->failed &&
+    return roster_has_failed(roster) &&
            (roster->restart_count >= roster->max_restarts || roster_cause(roster)->no_restart);
 }
 
@@ -23,7 +28,7 @@ bool roster_is_spent(const struct roster *roster)
 static int find_completed(const struct roster *roster, const struct worker_failure *failure, int group_rank)
 {
     for (int i = 0; i < roster->seen_count && failure->completes; i++) {
-        const struct worker_failure *seen = &roster->records[roster->seen[i].record];
+        const struct worker_failure *seen = &roster->seen[i].failure;
         if (seen->group_rank == group_rank && seen->rank == failure->rank &&
             seen->local_rank == failure->local_rank && seen->pid == failure->pid && !seen->lost_node)
             return i;
@@ -31,45 +36,40 @@ static int find_completed(const struct roster *roster, const struct worker_failu
     return -1;
 }
 
-/* Takes the cause at this place out; its record is free then. */
-static int take_out(struct roster *roster, int place)
+static void take_out(struct roster *roster, int place)
 {
-    int record = roster->seen[place].record;
     roster->seen_count--;
     memmove(&roster->seen[place], &roster->seen[place + 1],
             (size_t)(roster->seen_count - place) * sizeof *roster->seen);
-    return record;
 }
 
 void roster_record(struct roster_work *w, const struct worker_failure *failure, int group_rank,
                    struct instant at)
 {
     struct roster *roster = w->roster;
-    if (!roster->failed)
+    if (!roster_has_failed(roster))
         roster->failed_at = w->now;
-    struct roster_cause cause = {failure_key_of(failure, at), roster->seen_count};
-    int known = find_completed(roster, failure, group_rank);
+    const struct failure_key key = failure_key_of(failure, at);
+    const int known = find_completed(roster, failure, group_rank);
     /* Details of a cause that a former server received are new here. If there are more causes than there is
      * room for, the cause may be counted already and not kept. */
     roster->seen_total += known < 0 && (!failure->completes || roster->seen_count < ROSTER_CAUSES_KEPT);
     if (known >= 0) {
-        cause.record = take_out(roster, known);
+        take_out(roster, known);
     } else if (roster->seen_count == ROSTER_CAUSES_KEPT) {
-        if (failure_key_compare(&cause.key, &roster->seen[roster->seen_count - 1].key) >= 0)
+        if (failure_key_compare(&key, &roster->seen[roster->seen_count - 1].key) >= 0)
             return;
-        cause.record = take_out(roster, roster->seen_count - 1);
+        take_out(roster, roster->seen_count - 1);
     }
     int place = roster->seen_count;
-    while (place > 0 && failure_key_compare(&cause.key, &roster->seen[place - 1].key) < 0)
+    while (place > 0 && failure_key_compare(&key, &roster->seen[place - 1].key) < 0)
         place--;
     memmove(&roster->seen[place + 1], &roster->seen[place],
             (size_t)(roster->seen_count - place) * sizeof *roster->seen);
-    roster->seen[place] = cause;
+    roster->seen[place] = (struct roster_cause){key, *failure};
+    roster->seen[place].failure.group_rank = group_rank;
     roster->seen_count++;
-    roster->failed = true;
-    assert(roster->seen_count <= ROSTER_CAUSES_KEPT && cause.record < ROSTER_CAUSES_KEPT);
-    roster->records[cause.record] = *failure;
-    roster->records[cause.record].group_rank = group_rank;
+    assert(roster->seen_count <= ROSTER_CAUSES_KEPT);
 }
 
 void roster_record_needed(struct roster_work *w, const struct roster_member *done, int missing)

@@ -33,8 +33,8 @@ bool roster_is_accounted_for(const struct roster *roster)
         return false; /* as a rule, without a look at all slots: each JOIN asks */
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
-        stopped += member->state == MEMBER_JOINED && !member->lapsed &&
-                   member->last.epoch == roster->before.epoch && member->last.round == roster->before.round;
+        stopped +=
+            member->state == MEMBER_JOINED && !member->lapsed && world_id_equal(member->last, roster->before);
     }
     return stopped >= roster->before_nodes - 1;
 }
@@ -101,8 +101,8 @@ static bool comes_before(const struct roster *roster, int a, int b)
 {
     const struct roster_member *x = &roster->members[a], *y = &roster->members[b];
     bool x_was_in = was_in_last_world(roster, x), y_was_in = was_in_last_world(roster, y);
-    if (x->local != y->local)
-        return x->local;
+    if (a == roster->local_slot || b == roster->local_slot)
+        return a == roster->local_slot;
     if (x_was_in != y_was_in)
         return x_was_in;
     if (x_was_in && x->group_rank != y->group_rank)
@@ -159,7 +159,7 @@ int roster_elastic_choose(struct roster *roster)
     int nodes = list_candidates(roster), *chosen = roster->scratch;
     for (int rank = 0; rank < nodes; rank++)
         roster->by_rank[rank] = NONE;
-    if (nodes && roster->members[chosen[0]].local &&
+    if (nodes && chosen[0] == roster->local_slot &&
         take_rank(roster, server_rank(roster, chosen[0], nodes), nodes, chosen[0]))
         chosen[0] = NONE;
     for (int i = 0; i < nodes; i++)
@@ -221,23 +221,15 @@ static int nodes_without_one(const struct roster *roster)
 }
 
 /* SIGTERM (eviction) does not end the job; INT, HUP or QUIT from a user to the serving agent does. */
-static bool departs_with(const struct roster_member *member, int code)
+static bool departs_with(const struct roster *roster, const struct roster_member *member, int code)
 {
-    return member->local && code == EXIT_CODE_TERMINATED;
+    return roster_is_local(roster, member) && code == EXIT_CODE_TERMINATED;
 }
 
 /* Without a world of this server's it could not report the cost of the stop. */
 bool roster_elastic_departs(const struct roster *roster, const struct roster_member *member, int code)
 {
-    return departs_with(member, code) && roster->world_seen;
-}
-
-/* Between two worlds: all have stopped for the last one, and its restart count is the one to report. */
-void roster_elastic_depart_forming(struct roster_work *w)
-{
-    w->roster->id.round--;
-    w->roster->world_out = true;
-    roster_depart(w);
+    return roster->elastic && departs_with(roster, member, code) && roster->world_seen;
 }
 
 bool roster_elastic_is_replaced(const struct roster *roster)
@@ -250,14 +242,14 @@ static void stop_for_leaver(struct roster_work *w, const struct roster_member *m
     struct roster *roster = w->roster;
     char who[MUSTER_ERROR_TEXT - 100];
     roster_describe_member(roster, member, who, sizeof who);
-    if (departs_with(member, w->event->exit_code) && roster_elastic_is_replaced(roster))
+    if (departs_with(roster, member, w->event->exit_code) && roster_elastic_is_replaced(roster))
         roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_LEAVE, nodes_without_one(roster), w->event->grace_ns,
                                   "%s leaves, and the server with it: another node takes over", who);
-    else if (departs_with(member, w->event->exit_code))
+    else if (departs_with(roster, member, w->event->exit_code))
         roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_LEAVE, 0, w->event->grace_ns,
                                   "%s leaves, and the server with it: the others wait for it to come back",
                                   who);
-    else if (member->local)
+    else if (roster_is_local(roster, member))
         roster_begin_planned_stop(w, MEMBERSHIP_CHANGE_END, 0, w->event->grace_ns,
                                   "%s leaves: the server goes with it", who);
     else
@@ -272,7 +264,7 @@ int roster_elastic_on_drain(struct roster_work *w)
     if (roster->state >= JOB_DEPARTED || member->draining)
         return 0;
     member->draining = true;
-    roster->departs |= roster->state != JOB_FORMING && departs_with(member, w->event->exit_code);
+    roster->departs |= roster->state != JOB_FORMING && departs_with(roster, member, w->event->exit_code);
     if (member->state == MEMBER_JOINED || member->state == MEMBER_STOPPED)
         roster_set_state(roster, member, MEMBER_LEAVING);
     if (roster_has_workers(member))
@@ -297,9 +289,9 @@ static void depart(struct roster_work *w, const char *who)
 void roster_elastic_on_leave(struct roster_work *w, struct roster_member *member, int code)
 {
     struct roster *roster = w->roster;
-    bool had_workers = roster_has_workers(member), local = member->local;
+    bool had_workers = roster_has_workers(member), local = roster_is_local(roster, member);
     bool stops = had_workers || (member->state == MEMBER_STOPPING && !member->was_done);
-    bool unfit = code == EXIT_CODE_NODE && stops, departs = departs_with(member, code);
+    bool unfit = code == EXIT_CODE_NODE && stops, departs = departs_with(roster, member, code);
     roster->dead |= stops;
     char who[MUSTER_ERROR_TEXT - 100];
     roster_describe_member(roster, member, who, sizeof who);

@@ -100,7 +100,7 @@ static int evict_member(struct roster_work *w, struct roster_member *member)
         return answer(w, EVICTION_REFUSED, NULL,
                       "%s stays: the job is about to end, since the workers of another node have finished",
                       who);
-    if (member->local && !roster_elastic_is_replaced(roster))
+    if (roster_is_local(roster, member) && !roster_elastic_is_replaced(roster))
         return answer(w, EVICTION_REFUSED, NULL,
                       "%s stays: it serves the job, and the other nodes are too few to elect another server "
                       "(three nodes can, or two and a spare). Start another agent, and ask again",

@@ -14,12 +14,11 @@ enum { ROSTER_SUPERSEDED_KEPT = 8 };
  */
 enum { ROSTER_REFUSED_KEPT = 8 };
 
-/* At all times: if state is EMPTY or DONE_GONE the slot has no agent, and session and local are unset;
+/* At all times: if state is EMPTY or DONE_GONE the slot has no agent, and session is unset;
  * incarnation, name, sizes and ranks stay as the last agent left them, since a DONE_GONE node still counts
  * in its world and an agent may come back. session is also 0 while the agent's connection is down. */
 struct roster_member {
     enum roster_member_state state;
-    bool local;
     bool verdict_sent;    /* only used in LEAVING */
     bool proposed;        /* a member of the world that the voters decide about */
     bool draining;        /* leaves when its workers have ended */
@@ -61,7 +60,7 @@ enum { ROSTER_CAUSES_KEPT = FAILURE_OTHERS_LIMIT + 1 };
 /* One failure of the current round. */
 struct roster_cause {
     struct failure_key key;
-    int record; /* index in records */
+    struct worker_failure failure;
 };
 
 struct roster {
@@ -110,19 +109,16 @@ struct roster {
     bool dead;                     /* the current or last world: a rank of it stopped before it was done */
     struct instant fence;          /* unless it is dead: when the workers of its lost members are stopped */
     int64_t regroup_wait_ns;       /* from formed_at; regroup_ns or a multiple */
-    bool planned;                  /* STOPPING: for a change of members */
+    enum membership_change change; /* STOPPING: planned, for this change of members; NONE: it is not */
     int64_t stop_grace_ns;         /* grace of a planned stop */
-    enum membership_change change; /* the same */
     int next_nodes;                /* the same */
     bool departs;                  /* STOPPING: the hosting agent goes on SIGTERM, and the server with it */
     bool host_left;                /* the hosting agent has gone: no world forms that would lose its server */
     /* The causes of the current round. Whole records of all that a verdict names: what completes one may make
      * another the first. */
-    bool failed;                                  /* there is one */
-    struct instant failed_at;                     /* failed: when the server knew of the first */
+    struct instant failed_at;                     /* after a failure: when the server knew of the first */
     struct roster_cause seen[ROSTER_CAUSES_KEPT]; /* the best, in order */
-    struct worker_failure records[ROSTER_CAUSES_KEPT];
-    int seen_count, seen_total; /* seen_total: also those without room */
+    int seen_count, seen_total;                   /* seen_total: also those without room */
     int leave_code; /* static: of an agent that left, or is to, while the world was stopping; 0: none */
     /* the text of the next STOP, WORLD and VERDICT */
     char stop_reason[MUSTER_ERROR_TEXT];
@@ -167,7 +163,8 @@ struct roster_work {
 
 /* --- roster_causes.c --- */
 
-/* The first cause, where it has failed. */
+/* Whether the present round has failed; its first cause. */
+bool roster_has_failed(const struct roster *roster);
 const struct worker_failure *roster_cause(const struct roster *roster);
 /* After a failure: whether the job ends with it. */
 bool roster_is_spent(const struct roster *roster);
@@ -234,9 +231,7 @@ int roster_on_evict_late(struct roster_work *w);
 
 /* --- roster_report.c --- */
 
-/* A REPORT; late: the verdict is out, or the server leaves. */
 int roster_on_report(struct roster_work *w);
-int roster_on_report_late(struct roster_work *w);
 /* A BEAT in a round that runs. */
 int roster_on_beat(struct roster_work *w);
 
@@ -262,9 +257,8 @@ int roster_elastic_on_drain(struct roster_work *w);
 bool roster_elastic_is_replaced(const struct roster *roster);
 /* The agent of a member that is not done leaves. */
 void roster_elastic_on_leave(struct roster_work *w, struct roster_member *member, int code);
-/* FORMING: whether the others are to look for the next server when this member leaves; and that they do. */
+/* FORMING: whether the others are to look for the next server when this member leaves. */
 bool roster_elastic_departs(const struct roster *roster, const struct roster_member *member, int code);
-void roster_elastic_depart_forming(struct roster_work *w);
 /* STOPPING has taken too long: members that do not stop are removed. */
 void roster_elastic_evict_stuck(struct roster_work *w);
 
@@ -348,16 +342,16 @@ static inline int roster_slot_of(const struct roster *roster, const struct roste
     return (int)(member - roster->members);
 }
 
+/* Whether it is the hosting agent. */
+static inline bool roster_is_local(const struct roster *roster, const struct roster_member *member)
+{
+    return roster_slot_of(roster, member) == roster->local_slot;
+}
+
 /* Whether the agent has, or may have, living workers of the present world. */
 static inline bool roster_has_workers(const struct roster_member *member)
 {
     return member->state == MEMBER_ASSIGNED || member->state == MEMBER_RUNNING;
-}
-
-/* Whether the agent is in no world that starts, runs or stops: it has joined since, or was given up. */
-static inline bool roster_waits(const struct roster_member *member)
-{
-    return member->state == MEMBER_JOINED || member->state == MEMBER_ORPHANED;
 }
 
 #endif

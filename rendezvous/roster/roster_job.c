@@ -31,11 +31,11 @@ void roster_set_state(struct roster *roster, struct roster_member *member, enum 
 
 void roster_vacate(struct roster *roster, struct roster_member *member, enum roster_member_state state)
 {
-    if (member->local) {
+    if (roster_is_local(roster, member)) {
         roster->local_slot = -1;
         roster->host_left = true;
     }
-    member->local = member->draining = member->proposed = false;
+    member->draining = member->proposed = false;
     member->held = (struct world_id){0};
     member->session = 0;
     roster_set_state(roster, member, state);
@@ -100,7 +100,7 @@ void roster_begin_stop(struct roster_work *w)
                        what, roster->restart_count + 1, roster->max_restarts);
     else
         (void)snprintf(roster->stop_reason, sizeof roster->stop_reason, "%s: no restarts left", what);
-    roster->planned = false;
+    roster->change = MEMBERSHIP_CHANGE_NONE;
     roster->stop_grace_ns = 0;
     stop_members(w);
 }
@@ -113,7 +113,6 @@ void roster_begin_planned_stop(struct roster_work *w, enum membership_change cha
     va_start(arguments, format);
     (void)vsnprintf(roster->stop_reason, sizeof roster->stop_reason, format, arguments);
     va_end(arguments);
-    roster->planned = true;
     roster->change = change;
     nodes = nodes < roster->max_nodes ? nodes : roster->max_nodes;
     roster->next_nodes = nodes < roster->min_nodes || change == MEMBERSHIP_CHANGE_END ? 0 : nodes;
@@ -133,7 +132,7 @@ void roster_give_verdict(struct roster_work *w, int code, bool failed, const cha
     roster->verdict_code = code;
     roster->verdict_failed = failed;
     memcpy(roster->stop_reason, roster->verdict_reason, sizeof roster->stop_reason);
-    roster->planned = false;
+    roster->change = MEMBERSHIP_CHANGE_NONE;
     set_job_state(w, JOB_FINISHING, roster->exit_barrier_ns);
     for (int i = 0; i < roster->slot_count; i++) {
         struct roster_member *member = &roster->members[i];
@@ -141,8 +140,8 @@ void roster_give_verdict(struct roster_work *w, int code, bool failed, const cha
             continue;
         bool runs = roster_has_workers(member);
         roster_set_state(roster, member, MEMBER_LEAVING);
-        member->verdict_sent = !member->local;
-        if (!member->local)
+        member->verdict_sent = i != roster->local_slot;
+        if (member->verdict_sent)
             roster_act(w, ROSTER_SEND_VERDICT, member->session, i, NULL);
         else if (runs)
             roster_act(w, ROSTER_SEND_STOP, member->session, i, NULL);
@@ -262,7 +261,7 @@ static int64_t hold_back(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     assert(roster->hold_until.ns == INSTANT_NEVER.ns); /* or the last world had not formed */
-    if (!roster->failed)
+    if (!roster_has_failed(roster))
         return 0;
     bool lasted = instant_diff_ns(roster->failed_at, roster->formed_at) > roster->backoff_cap_ns;
     roster->streak = lasted ? 1 : roster->streak + 1;
@@ -280,16 +279,16 @@ static void form_again(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     int64_t wait = hold_back(w);
-    roster->restart_count += roster->failed;
+    roster->restart_count += roster_has_failed(roster);
     roster->id = (struct world_id){roster->epoch, roster->id.round + 1};
     roster->world_out = false;
     roster->restart_reason[0] = '\0';
     roster->restart_class = 0;
-    if (roster->failed) {
+    if (roster_has_failed(roster)) {
         failure_describe(roster_cause(roster), roster->restart_reason, sizeof roster->restart_reason);
         roster->restart_class = 1 + (int)failure_class_of(roster_cause(roster));
     }
-    roster->failed = roster->planned = false;
+    roster->change = MEMBERSHIP_CHANGE_NONE;
     roster->seen_count = roster->seen_total = 0;
     roster->leave_code = 0;
     roster->regrouping = true;
@@ -309,11 +308,11 @@ static void form_again(struct roster_work *w)
 void roster_depart(struct roster_work *w)
 {
     struct roster *roster = w->roster;
-    roster->restart_count += roster->failed;
+    roster->restart_count += roster_has_failed(roster);
     set_job_state(w, JOB_DEPARTED, 0);
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
-        if (roster_slot_taken(member) && !member->local && !member->draining)
+        if (roster_slot_taken(member) && i != roster->local_slot && !member->draining)
             roster_act(w, ROSTER_HANDOVER, member->session, i, NULL);
     }
 }
@@ -326,7 +325,7 @@ static void decide(struct roster_work *w)
         roster_give_failure_verdict(w);
     else if (roster->departs)
         roster_depart(w);
-    else if (roster->leave_code && roster->planned)
+    else if (roster->leave_code && roster->change)
         roster_give_verdict(w, roster->leave_code, false, "%s", roster->stop_reason);
     else if (roster->leave_code)
         roster_give_verdict(w, roster->leave_code, false,

@@ -279,7 +279,7 @@ static int claimed_slot(const struct roster *roster, const struct roster_join *j
     /* The hosting agent cannot be gone: a second claim to its rank under its name is another agent. */
     bool same = roster_slot_taken(member) && agent_incarnation_equal(member->incarnation, join->incarnation);
     if (roster_slot_taken(member) && !same &&
-        (member->local || strcmp(member->name, join->agent_name) != 0)) {
+        (roster_is_local(roster, member) || strcmp(member->name, join->agent_name) != 0)) {
         refuse(refusal, size,
                "node rank %d is held by agent \"%.128s\", which is alive; agent \"%.128s\" claims it too: "
                "give every node its own --node-rank",

@@ -11,21 +11,28 @@ static int leave_code(const struct roster_work *w)
     return w->event->exit_code ? w->event->exit_code : EXIT_CODE_FAILURE;
 }
 
-/* Other members are not affected: the rank may be taken by another agent until the join timeout. */
+/* Other members are not affected: the rank may be taken by another agent until the join timeout. If the
+ * server leaves, all have stopped for the last world, and its restart count is the one to report. */
 int roster_on_leave_forming(struct roster_work *w)
 {
-    bool departs = w->roster->elastic && roster_elastic_departs(w->roster, roster_sender(w), leave_code(w));
-    roster_vacate(w->roster, roster_sender(w), MEMBER_EMPTY);
-    if (departs)
-        roster_elastic_depart_forming(w);
+    struct roster *roster = w->roster;
+    const bool departs = roster_elastic_departs(roster, roster_sender(w), leave_code(w));
+    roster_vacate(roster, roster_sender(w), MEMBER_EMPTY);
+    if (departs) {
+        roster->id.round--;
+        roster->world_out = true;
+        roster_depart(w);
+    }
     roster_settle(w);
     return 0;
 }
 
-/* If the hosting agent leaves, so does the server. */
-static bool leaves_no_world(const struct roster_member *member)
+/* It has joined since the world was formed, or was given up. If the hosting agent leaves, so does the server.
+ */
+static bool leaves_no_world(const struct roster *roster, const struct roster_member *member)
 {
-    return roster_waits(member) && !member->local;
+    return (member->state == MEMBER_JOINED || member->state == MEMBER_ORPHANED) &&
+           !roster_is_local(roster, member);
 }
 
 int roster_on_leave_running(struct roster_work *w)
@@ -33,9 +40,9 @@ int roster_on_leave_running(struct roster_work *w)
     struct roster *roster = w->roster;
     struct roster_member *member = roster_sender(w);
     char who[MUSTER_ERROR_TEXT - 100];
-    if (member->state == MEMBER_DONE && !member->local) {
+    if (member->state == MEMBER_DONE && !roster_is_local(roster, member)) {
         roster_vacate(roster, member, MEMBER_DONE_GONE);
-    } else if (leaves_no_world(member)) {
+    } else if (leaves_no_world(roster, member)) {
         roster_vacate(roster, member, MEMBER_EMPTY);
     } else if (roster->elastic) {
         roster_elastic_on_leave(w, member, leave_code(w));
@@ -52,21 +59,22 @@ int roster_on_leave_running(struct roster_work *w)
 int roster_on_leave_stopping(struct roster_work *w)
 {
     struct roster *roster = w->roster;
+    struct roster_member *member = roster_sender(w);
     char who[MUSTER_ERROR_TEXT - 100];
     if (roster->elastic) {
-        roster_elastic_on_leave(w, roster_sender(w), leave_code(w));
-    } else if (leaves_no_world(roster_sender(w))) { /* its rank is free for another */
-        roster_vacate(roster, roster_sender(w), MEMBER_EMPTY);
-    } else if (roster->planned &&
-               roster_sender(w)->local) { /* the others keep the time that they were given */
-        roster_describe_member(roster, roster_sender(w), who, sizeof who);
-        roster_vacate(roster, roster_sender(w), MEMBER_EMPTY);
+        roster_elastic_on_leave(w, member, leave_code(w));
+    } else if (leaves_no_world(roster, member)) { /* its rank is free for another */
+        roster_vacate(roster, member, MEMBER_EMPTY);
+    } else if (roster->change &&
+               roster_is_local(roster, member)) { /* the others keep the time that they were given */
+        roster_describe_member(roster, member, who, sizeof who);
+        roster_vacate(roster, member, MEMBER_EMPTY);
         roster_give_verdict(w, leave_code(w), false, "%s, which serves the job, left with exit code %d", who,
                             leave_code(w));
     } else {
         if (!roster->leave_code)
             roster->leave_code = leave_code(w);
-        roster_vacate(roster, roster_sender(w), MEMBER_EMPTY);
+        roster_vacate(roster, member, MEMBER_EMPTY);
     }
     roster_settle(w);
     return 0;
@@ -82,7 +90,7 @@ static int on_drain_static(struct roster_work *w)
     bool runs = roster->state == JOB_STARTING || roster->state == JOB_RUNNING;
     if (!(runs && roster_has_workers(member)) && roster->state != JOB_STOPPING)
         return 0;
-    if (leaves_no_world(member))
+    if (leaves_no_world(roster, member))
         return 0;
     if (!roster->leave_code)
         roster->leave_code = leave_code(w);

@@ -37,7 +37,7 @@ static void collect(struct roster_work *w, const struct roster_member *member)
 {
     const struct worker_failure *failure = w->event->report.failure;
     w->roster->dead = true;
-    if (w->roster->state == JOB_STOPPING && w->roster->planned)
+    if (w->roster->state == JOB_STOPPING && w->roster->change)
         return; /* it ended after its STOP */
     int64_t age = failure->age_ns > 0 ? failure->age_ns : 0;
     roster_record(w, failure, member->group_rank, (struct instant){w->now.ns - age});
@@ -76,7 +76,7 @@ int roster_on_report(struct roster_work *w)
     if (w->event->report.sequence <= member->sequence)
         return 0; /* a duplicate */
     struct world_id id = w->event->report.id;
-    bool current = member->held.epoch && id.epoch == member->held.epoch && id.round == member->held.round;
+    bool current = member->held.epoch && world_id_equal(id, member->held);
     enum report_outcome outcome = current ? report_table[member->state][kind] : REPORT_CROSSED;
     if (outcome == REPORT_UNKNOWN && member->state == MEMBER_DONE && !world_id_equal(id, roster->id))
         outcome = REPORT_CROSSED; /* workers of a world before, which are told to stop */
@@ -146,7 +146,7 @@ static bool all_heard(const struct roster_work *w)
     const struct roster *roster = w->roster;
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
-        if (member->state == MEMBER_RUNNING && !member->local && i != w->event->member &&
+        if (member->state == MEMBER_RUNNING && i != roster->local_slot && i != w->event->member &&
             (member->lost_at.ns != INSTANT_NEVER.ns || member->last_received.ns <= roster->missed_at.ns))
             return false;
     }
@@ -181,11 +181,5 @@ int roster_on_beat(struct roster_work *w)
     roster_record_needed(w, ended, rank);
     roster_begin_stop(w);
     roster_settle(w);
-    return 0;
-}
-
-int roster_on_report_late(struct roster_work *w)
-{
-    (void)w; /* the verdict is out */
     return 0;
 }

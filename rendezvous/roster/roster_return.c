@@ -104,11 +104,6 @@ bool roster_return_ends(struct roster_work *w)
     return true;
 }
 
-static bool is_before(const struct roster *roster, struct world_id id)
-{
-    return id.epoch == roster->before.epoch && id.round == roster->before.round;
-}
-
 void roster_on_return(struct roster_work *w, const struct roster_join *join)
 {
     struct roster *roster = w->roster;
@@ -121,7 +116,7 @@ void roster_on_return(struct roster_work *w, const struct roster_join *join)
         count_at_least(roster, join->restart_count);
     /* The server that left reported the restart count of its last world, including the members that it had
      * lost by then. */
-    if (left && is_before(roster, join->last))
+    if (left && world_id_equal(join->last, roster->before))
         roster->before_counted = true;
     if (!join->last.epoch || (roster->before.epoch && roster->before.round >= join->last.round))
         return; /* it had no world, or a known world */
@@ -141,7 +136,7 @@ void roster_on_return(struct roster_work *w, const struct roster_join *join)
 bool roster_return_keeps(const struct roster *roster, const struct roster_join *join)
 {
     return roster->state == JOB_FORMING && !roster->world_seen && join->held.epoch != roster->epoch &&
-           join->server_done && join->last.epoch == join->held.epoch && join->last.round == join->held.round;
+           join->server_done && world_id_equal(join->last, join->held);
 }
 
 static void stop_former_world(struct roster_work *w)
@@ -207,7 +202,8 @@ static bool take_ranks(struct roster *roster, int nodes)
  * of a container may have changed with it: until the members are gathered any new agent may be this one. */
 static bool may_replace_server(const struct roster *roster, const struct roster_member *member)
 {
-    return roster->continues && member->state == MEMBER_JOINED && !is_before(roster, member->last) &&
+    return roster->continues && member->state == MEMBER_JOINED &&
+           !world_id_equal(member->last, roster->before) &&
            (roster->gathering.ns != INSTANT_NEVER.ns || !strcmp(member->name, roster->lost_server.name));
 }
 
@@ -218,12 +214,12 @@ bool roster_return_settle(struct roster_work *w)
     int others = 0, keeping = 0, nodes = roster->elastic ? roster->before_nodes : roster->slot_count;
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
-        if (!roster_slot_taken(member) || (member->local && !roster->continues))
+        if (!roster_slot_taken(member) || (i == roster->local_slot && !roster->continues))
             continue;
         /* there may be spares in an elastic job */
-        others += member->state == MEMBER_KEEPS || is_before(roster, member->last) ||
+        others += member->state == MEMBER_KEEPS || world_id_equal(member->last, roster->before) ||
                   (!roster->elastic && !may_replace_server(roster, member));
-        keeping += member->state == MEMBER_KEEPS && is_before(roster, member->held);
+        keeping += member->state == MEMBER_KEEPS && world_id_equal(member->held, roster->before);
     }
     bool late = roster->elastic && instant_reached(w->now, roster->fence);
     bool whole = keeping == nodes - 1 && roster->local_slot >= 0;

@@ -75,9 +75,8 @@ static void fill_world(const struct roster *roster, int slot, struct membership_
 
 void roster_move_store(struct roster *roster, uint16_t port)
 {
-    for (int slot = 0; slot < roster->slot_count; slot++)
-        if (roster->members[slot].local)
-            roster->members[slot].store_port = port;
+    if (roster->local_slot >= 0)
+        roster->members[roster->local_slot].store_port = port;
 }
 
 /* The first cause, and the others by their distance in time from it. */
@@ -87,7 +86,7 @@ static void fill_causes(const struct roster *roster, struct membership_event *ev
     event->other_total = roster->seen_total - 1;
     for (int i = 1; i < roster->seen_count; i++) {
         struct failure_brief *other = &event->others[event->other_count++];
-        *other = failure_brief_of(&roster->records[roster->seen[i].record]);
+        *other = failure_brief_of(&roster->seen[i].failure);
         other->after_ns = instant_diff_ns(roster->seen[i].key.at, roster->seen[0].key.at);
     }
 }
@@ -130,7 +129,7 @@ void roster_fill_event(const struct roster *roster, const struct roster_action *
     case ROSTER_SEND_STOP:
         event->kind = MEMBERSHIP_EVENT_STOP;
         event->stopped = roster->members[action->member].held;
-        event->planned = roster->planned && roster->members[action->member].state == MEMBER_STOPPING;
+        event->planned = roster->change && roster->members[action->member].state == MEMBER_STOPPING;
         if (event->planned) {
             event->grace_ns = roster->stop_grace_ns;
             event->change = roster->change;

@@ -13,10 +13,10 @@ place(rendezvous/roster/roster_report.c [=[bool current = member->held.epoch &&]
 
 bug(TWO_COUNTS "a restart is counted twice")
 place(rendezvous/roster/roster_job.c [=[int64_t wait = hold_back(w);
-    roster->restart_count += roster->failed;]=]
+    roster->restart_count += roster_has_failed(roster);]=]
   [=[int64_t wait = hold_back(w);
-    roster->restart_count += roster->failed;
-    if (roster->failed && PLANTED(TWO_COUNTS))
+    roster->restart_count += roster_has_failed(roster);
+    if (roster_has_failed(roster) && PLANTED(TWO_COUNTS))
         roster->restart_count++;]=])
 
 bug(TWO_SLOTS "an agent that joins again gets a second slot")
@@ -89,7 +89,7 @@ place(rendezvous/roster/roster_job.c [=[if (roster_is_spent(roster))]=]
 
 bug(COUNT_EACH "a restart is counted for each agent that failed (#108158)")
 place(rendezvous/roster/roster_job.c [=[roster->id = (struct world_id){roster->epoch, roster->id.round + 1};]=]
-  [=[if (roster->failed && PLANTED(COUNT_EACH))
+  [=[if (roster_has_failed(roster) && PLANTED(COUNT_EACH))
         roster->restart_count += roster->seen_total - 1;
     roster->id = (struct world_id){roster->epoch, roster->id.round + 1};]=])
 
@@ -108,8 +108,12 @@ place(rendezvous/roster/roster.c [=[return 0;
     give_up_forming(w);]=])
 
 bug(CLOSED "an agent that leaves while the world forms closes it for all (#67742)")
-place(rendezvous/roster/roster_leave.c [=[roster_elastic_depart_forming(w);]=]
-  [=[roster_elastic_depart_forming(w);
+place(rendezvous/roster/roster_leave.c [=[roster->world_out = true;
+        roster_depart(w);
+    }]=]
+  [=[roster->world_out = true;
+        roster_depart(w);
+    }
     if (PLANTED(CLOSED))
         roster_give_verdict(w, leave_code(w), false, "closed");]=])
 
@@ -140,10 +144,10 @@ place(rendezvous/roster/roster_elastic.c [=[if (roster->members[i].state == MEMB
             roster->scratch]=])
 
 bug(NOT_RANK_ZERO "the serving agent is not rank 0, and workers look elsewhere (#182221)")
-place(rendezvous/roster/roster_elastic.c [=[return x->local;]=]
-  [=[return PLANTED(NOT_RANK_ZERO) ? y->local : x->local;]=])
-place(rendezvous/roster/roster_elastic.c [=[if (nodes && roster->members[chosen[0]].local &&]=]
-  [=[if (nodes && !PLANTED(NOT_RANK_ZERO) && roster->members[chosen[0]].local &&]=])
+place(rendezvous/roster/roster_elastic.c [=[return a == roster->local_slot;]=]
+  [=[return (PLANTED(NOT_RANK_ZERO) ? b : a) == roster->local_slot;]=])
+place(rendezvous/roster/roster_elastic.c [=[if (nodes && chosen[0] == roster->local_slot &&]=]
+  [=[if (nodes && !PLANTED(NOT_RANK_ZERO) && chosen[0] == roster->local_slot &&]=])
 
 bug(ALL_SERVE "every node takes the endpoint's address for its own (#73380)")
 place(launcher/policy/server_choice.c [=[const char *own = question->local_addr;]=]
@@ -241,8 +245,8 @@ place(rendezvous/roster/roster_return.c [=[    if (left)
         return;]=])
 
 bug(REFUSED_ENDS "a refused agent becomes a member by a JOIN that crosses the refusal, and ends the job when it leaves")
-place(rendezvous/roster/roster_leave.c [=[} else if (leaves_no_world(roster_sender(w))) {]=]
-  [=[} else if (leaves_no_world(roster_sender(w)) && !PLANTED(REFUSED_ENDS)) {]=])
+place(rendezvous/roster/roster_leave.c [=[} else if (leaves_no_world(roster, member)) { /* its]=]
+  [=[} else if (leaves_no_world(roster, member) && !PLANTED(REFUSED_ENDS)) { /* its]=])
 place(rendezvous/roster/roster_join.c [=[if (slot < 0 || !was_refused(roster, join->incarnation))]=]
   [=[if (slot < 0 || !was_refused(roster, join->incarnation) || PLANTED(REFUSED_ENDS))]=])
 

@@ -39,6 +39,7 @@ struct jobs {
     bool fair;                  /* agents join as they are */
     bool continued;             /* a former server's world */
     uint64_t sessions, incarnations;
+    int host; /* the slot of the hosting agent, or of the last one; -1: there was none */
     struct agent agents[AGENTS];
 };
 
@@ -283,6 +284,16 @@ static void spoil(struct walk *walk, struct roster_join *join)
     }
 }
 
+/* There is one at a time, and it keeps its slot. */
+static void host(struct jobs *j, struct roster_join *join)
+{
+    const enum roster_member_state state = roster_member_state(j->roster, j->host);
+    const bool again = agent_incarnation_equal(roster_incarnation(j->roster, j->host), join->incarnation);
+    join->local = again || state == MEMBER_EMPTY || state == MEMBER_DONE_GONE;
+    if (again)
+        join->node_rank = j->host;
+}
+
 static void joins(struct jobs *j, int i)
 {
     static const char *const roles[] = {"", "trainer", "reader"};
@@ -309,7 +320,6 @@ static void joins(struct jobs *j, int i)
         .program = walk_one_in(walk, 5) ? NULL : "train.py",
         .store_addr = agent->name,
         .store_port = (uint16_t)(29500 + i),
-        .local = i == 0,
         .held = agent->held,
         .held_done = agent->done,
         .server_done = agent->server_done,
@@ -320,6 +330,8 @@ static void joins(struct jobs *j, int i)
     };
     if (!j->fair && walk_one_in(walk, 4))
         spoil(walk, &join);
+    if (i == 0)
+        host(j, &join);
     const struct roster_event event = {.kind = ROSTER_JOIN, .session = agent->session, .join = &join};
     step(j, &event);
     const struct roster_actions *actions = &j->actions;
@@ -327,6 +339,8 @@ static void joins(struct jobs *j, int i)
         join.proof = actions->items[0].proof;
         step(j, &event);
     }
+    if (join.local && agent_incarnation_equal(roster_incarnation(j->roster, agent->slot), join.incarnation))
+        j->host = agent->slot;
 }
 
 static struct worker_failure random_failure(struct walk *walk, int rank)
@@ -501,7 +515,7 @@ static void former_world(struct jobs *j)
 /* How the job ended, and whether it began as another server's. */
 static enum roster_job_state walk_one(struct walk *walk, bool *continued)
 {
-    struct jobs j = {.walk = *walk, .now = {100 * NS_PER_S}};
+    struct jobs j = {.walk = *walk, .now = {100 * NS_PER_S}, .host = -1};
     struct muster_error err = {0};
     j.options = random_options(&j.walk);
     j.roster = roster_create(&j.options, j.now, &err);
