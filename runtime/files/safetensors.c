@@ -143,18 +143,20 @@ static int compare_offsets(const void *a, const void *b)
     return first->bytes < second->bytes ? -1 : first->bytes > second->bytes; /* an empty one comes first */
 }
 
-/* Each tensor begins where another ends, and the last ends with the file. Sorts them. */
-static int check_holes(const char *name, struct file_tensor *tensors, int count, int64_t data,
+/* Each tensor from `first` on begins where another ends, and the last ends with the file. Sorts them. */
+static int check_holes(const char *name, struct file_tensors *tensors, int first, int64_t data,
                        int64_t file_bytes, struct muster_error *err)
 {
     int64_t end = data;
-    if (count)
-        qsort(tensors, (size_t)count, sizeof *tensors, compare_offsets);
-    for (int i = 0; i < count; i++) {
-        if (tensors[i].offset != end)
+    if (tensors->count > first)
+        qsort(tensors->item + first, (size_t)(tensors->count - first), sizeof *tensors->item,
+              compare_offsets);
+    for (int i = first; i < tensors->count; i++) {
+        const struct file_tensor *tensor = &tensors->item[i];
+        if (tensor->offset != end)
             return error_set(err, MUSTER_E_INVALID, "%s: tensor '%s' %s the one before it in the file", name,
-                             tensors[i].name, tensors[i].offset < end ? "overlaps" : "leaves a hole after");
-        end += tensors[i].bytes;
+                             tensor->name, tensor->offset < end ? "overlaps" : "leaves a hole after");
+        end += tensor->bytes;
     }
     if (end != file_bytes)
         return error_set(err, MUSTER_E_INVALID, "%s: the tensors end at byte %lld of %lld", name,
@@ -178,7 +180,7 @@ int safetensors_parse(const char *name, const char *header, size_t length, int64
             read_tensor(name, key, value, data, file_bytes, file, tensors, err))
             return -1;
     }
-    return check_holes(name, tensors->item + before, tensors->count - before, data, file_bytes, err);
+    return check_holes(name, tensors, before, data, file_bytes, err);
 }
 
 /* ---- writing ---- */
