@@ -2,7 +2,7 @@
 """clang.py --build DIR - clang reads every source of the fuzz programs: ./dev fuzz builds them with it, and everything else is GCC's.
 
 They are read with the flags of the build (compile_commands.json), as in CMakePresets.json's fuzz: without OpenMP, and warnings are
-no errors. Each start of clang costs as much as it reads, for 900 sources half a minute: sources of
+no errors. Each start of clang costs as much as it reads, for 900 sources half a minute: those below
 a folder that have the same flags are read as one file first. Two of them may use the same name, so those with an error are read again
 without the others, and in the end each alone. An error that is found alone is a failure. A planted source that only GCC takes
 has to be found in each run.
@@ -11,7 +11,9 @@ clang's code generator is not started: its errors, about instruction sets, are f
 """
 import argparse
 import collections
+import itertools
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -40,37 +42,40 @@ def inputs(build, targets):
 
 
 def groups(build, fuzz):
-    """(folder, flags): the fuzz programs' C sources in it that have them."""
+    """(folder, flags): the fuzz programs' C sources below it that have them. Every source may include what others find in -isystem."""
     wanted = inputs(build, [path.stem for path in sorted(fuzz.glob("*_fuzz.c"))])
-    found = collections.defaultdict(dict)
+    found, system = collections.defaultdict(dict), {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         words = shlex.split(entry["command"])
-        output = words.index("-o")
-        if words[output + 1] in wanted and entry["file"].endswith(".c"):
-            flags = tuple(word for word in words[1:output] if word != "-fopenmp" and word[:2] not in ("-W", "-O", "-g"))
-            found[str(pathlib.Path(entry["file"]).parent), flags][entry["file"]] = None
-    return {key: list(sources) for key, sources in found.items()}
+        words, output = words[1:words.index("-o")], words[words.index("-o") + 1]
+        if output in wanted and entry["file"].endswith(".c"):
+            flags = []
+            for flag in words:
+                if flags[-1:] == ["-isystem"]:
+                    system[flags.pop(), flag] = None
+                elif flag[:3] != "-fo" and flag[:4] != "-fPI" and flag[:2] not in ("-W", "-O", "-g"):
+                    flags.append(flag)
+            found[os.path.relpath(entry["file"], fuzz.parent.parent).split("/")[0], tuple(flags)][entry["file"]] = None
+    return [([*itertools.chain(*system), *flags], list(sources)) for (_, flags), sources in found.items()]
 
 
 def read(build, flags, sources):
-    """The places of clang's errors and its output, of the sources read as one file."""
+    """Those with an error of the sources that clang reads as one file, and its output. Each is on a line of its own."""
     text = "".join(f'#include "{source}"\n' for source in sources)
     done = subprocess.run(["clang", *AS_FUZZ, *flags, "-x", "c", "-"], input=text, cwd=build, capture_output=True, text=True)
-    places = set(re.findall(r"^([^\s:]+):\d+:\d+: (?:fatal )?error: ", done.stderr, re.M))
-    return places or ({"clang"} if done.returncode else set()), done.stderr
+    lines = set(map(int, re.findall(r"^In file included from <stdin>:(\d+):", done.stderr, re.M)))
+    wrong = [source for line, source in enumerate(sources, 1) if line in lines]
+    return (wrong or sources) if done.returncode else [], done.stderr
 
 
 def failures(build, flags, sources):
     """clang's output of each source that it does not take."""
-    while len(sources) > 1:
-        places, _ = read(build, flags, sources)
-        if not places:
-            return []
-        if not places < set(sources):  # all of them, or a header, whose it is each shows alone
-            break
-        sources = [source for source in sources if source in places]
+    before = None
+    while sources and sources != before:
+        before = sources
+        sources, _ = read(build, flags, before)
     alone = (read(build, flags, [source]) for source in sources)
-    return [text for places, text in alone if places]
+    return [text for wrong, text in alone if wrong]
 
 
 def main():
@@ -81,16 +86,16 @@ def main():
         print("skipped: there is no clang, with which ./dev fuzz builds the fuzz programs (./dev test installs it)")
         sys.exit(77)
     found = groups(build, pathlib.Path(__file__).resolve().parent.parent / "fuzz")
-    wrong = [text for (_, flags), sources in found.items() for text in failures(build, flags, sources)]
+    wrong = [text for flags, sources in found for text in failures(build, flags, sources)]
     for text in wrong[:SHOWN]:
         print("\n".join(text.splitlines()[:12]))
     with tempfile.TemporaryDirectory() as name:
         planted = pathlib.Path(name) / "planted.c"
         planted.write_text(PLANTED)
-        _, flags = next(iter(found))
-        if not failures(build, flags, [str(planted), *next(iter(found.values()))]):
+        flags, sources = found[0]
+        if not failures(build, flags, [str(planted), *sources]):
             sys.exit("clang.py: a planted source that only GCC takes is not found")
-    print(f"{sum(map(len, found.values()))} sources, {len(wrong)} that clang does not take")
+    print(f"{sum(len(sources) for _, sources in found)} sources, {len(wrong)} that clang does not take")
     sys.exit(len(wrong) > 0)
 
 
