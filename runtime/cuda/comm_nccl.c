@@ -196,7 +196,7 @@ static int make_part(struct nccl_comm *comm, struct nccl_comm *part, int key, st
     if (nccl_family_check(family, err))
         return -1;
     if (!handle)
-        return nccl_family_ended("ncclCommSplit", err);
+        return nccl_family_ended(family, "ncclCommSplit", err);
     if (failed)
         return nccl_peers_reason(family, result, err);
     /* The old communicator's state covers the split, and only then the new one's handle is there. */

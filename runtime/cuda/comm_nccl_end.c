@@ -16,12 +16,14 @@ static bool end_slowly(struct nccl_family *family, ncclComm_t *at, struct muster
     if (refused)
         (void)nccl_error(calls, handle, result, "ncclCommFinalize", err);
     (void)pthread_mutex_unlock(&family->lock);
-    if (refused || nccl_peers_wait(family, handle, limit, "ending the communicator", err))
+    if (refused || nccl_peers_wait(family, handle, limit, "ncclCommFinalize", err))
         return false;
     (void)pthread_mutex_lock(&family->lock);
-    result = *at ? calls->destroy(*at) : ncclInternalError;
+    result = *at ? calls->destroy(*at) : ncclSuccess; /* NULL: an abort was quicker */
     if (result == ncclSuccess)
         *at = NULL;
+    else
+        (void)nccl_error(calls, NULL, result, "ncclCommDestroy", err);
     (void)pthread_mutex_unlock(&family->lock);
     return result == ncclSuccess;
 }
@@ -30,8 +32,7 @@ static bool end_slowly(struct nccl_family *family, ncclComm_t *at, struct muster
 static bool end_at_once(struct nccl_comm *comm, struct muster_error *err)
 {
     struct nccl_family *family = comm->family;
-    const struct nccl_inside call = {
-        .what = "ending the communicator", .limit_ns = family->end_ns, .ends = true};
+    const struct nccl_inside call = {.what = "ending", .limit_ns = family->end_ns, .ends = true};
     (void)pthread_mutex_lock(&family->lock);
     ncclComm_t handle = take_pointer(&comm->handle); /* no abort takes it from here on */
     nccl_family_enter(family, comm, call);
@@ -66,19 +67,34 @@ static void abort_one(struct nccl_family *family, ncclComm_t *at)
     (void)pthread_mutex_unlock(&family->lock);
 }
 
+/* In order; true also where there is no communicator any more. */
+static bool end_in_order(struct nccl_comm *comm, struct muster_error *err)
+{
+    struct nccl_family *family = comm->family;
+    (void)pthread_mutex_lock(&family->lock);
+    const bool is_there = comm->handle != NULL;
+    (void)pthread_mutex_unlock(&family->lock);
+    if (!is_there || (family->blocking ? end_at_once(comm, err) : end_slowly(family, &comm->handle, err)))
+        return true;
+    (void)error_wrap(err, "ending comm %s", comm->comm.name); /* -1: the caller has it */
+    return false;
+}
+
 /* After a failure this thread may be here before the watching thread. Then too all communicators are
  * aborted in one group: one abort alone would wait, with the lock, for device work after another
- * communicator's. */
+ * communicator's. An abort without a failure takes those along that share its flag: an operation on
+ * them would end with nothing computed. */
 void nccl_end_comm(struct nccl_comm *comm)
 {
     struct nccl_family *family = comm->family;
     struct muster_error error = {0};
-    if (!has_failed(comm, &error) &&
-        (family->blocking ? end_at_once(comm, &error) : end_slowly(family, &comm->handle, &error)))
+    if (!has_failed(comm, &error) && end_in_order(comm, &error))
         return;
     if (has_failed(comm, &error)) {
         nccl_family_fail(family, &error);
         nccl_family_abort_all(family);
+    } else if (family->blocking) {
+        nccl_family_give_up(family, &error);
     }
     abort_one(family, &comm->handle);
 }

@@ -170,10 +170,14 @@ int nccl_family_check(struct nccl_family *family, struct muster_error *err)
     return -1;
 }
 
-int nccl_family_ended(const char *what, struct muster_error *err)
+int nccl_family_ended(struct nccl_family *family, const char *what, struct muster_error *err)
 {
-    return error_set(err, MUSTER_E_STATE,
-                     "%s: the communicator was aborted, since the end of another one took too long", what);
+    (void)pthread_mutex_lock(&family->lock);
+    (void)error_set(err, MUSTER_E_STATE,
+                    "%s: the communicator was aborted, since another one did not end in order%s%s", what,
+                    family->given_up.code ? ": " : "", family->given_up.text);
+    (void)pthread_mutex_unlock(&family->lock);
+    return -1;
 }
 
 void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int count)
@@ -181,7 +185,8 @@ void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int coun
     const struct nccl_calls *calls = family->calls;
     bool grouped = count > 1 && calls->group_start() == ncclSuccess;
     for (int i = 0; i < count; i++) {
-        if (calls->abort(handles[i]) != ncclSuccess)
+        const ncclResult_t result = calls->abort(handles[i]);
+        if (result != ncclSuccess && result != ncclInProgress) /* in progress: it is NCCL's now */
             (void)calls->abort(handles[i]); /* once more: there is nothing else to be done */
     }
     if (grouped)
@@ -243,4 +248,13 @@ void nccl_family_abort_all(struct nccl_family *family)
         nccl_family_abort_rest(family);
     }
     (void)pthread_mutex_unlock(&family->lock);
+}
+
+void nccl_family_give_up(struct nccl_family *family, const struct muster_error *why)
+{
+    (void)pthread_mutex_lock(&family->lock);
+    if (!family->given_up.code)
+        family->given_up = *why;
+    (void)pthread_mutex_unlock(&family->lock);
+    nccl_family_abort_all(family);
 }

@@ -165,7 +165,8 @@ struct nccl_family {
     bool from_peer;     /* a peer sent it */
     bool of_device;     /* this rank's device had failed before */
     struct muster_error error;
-    char *report; /* what else is known about the failure, for people; owned */
+    struct muster_error given_up; /* why all were aborted without a failure; code 0: they were not */
+    char *report;                 /* what else is known about the failure, for people; owned */
     pthread_t watcher;
     bool watching;
     _Atomic(bool) ends;
@@ -200,9 +201,8 @@ void nccl_family_take(struct nccl_family *family, int number, ncclComm_t *handle
  * The call's `since` is filled in. */
 void nccl_family_enter(struct nccl_family *family, struct nccl_comm *comm, struct nccl_inside call);
 void nccl_family_leave(struct nccl_family *family, struct nccl_comm *comm);
-/* For a call on a communicator that is no more, where the family has not failed: all are aborted if the end
- * of one took too long. -1. */
-int nccl_family_ended(const char *what, struct muster_error *err);
+/* For a call on a communicator that is no more, where the family has not failed. -1. */
+int nccl_family_ended(struct nccl_family *family, const char *what, struct muster_error *err);
 /* Aborts handles, all in one group, and waits for it. */
 void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int count);
 /* Aborts the communicators that no comm has taken: of splits that went on when this rank had given them up.
@@ -210,6 +210,9 @@ void nccl_family_abort(struct nccl_family *family, ncclComm_t *handles, int coun
 void nccl_family_abort_rest(struct nccl_family *family);
 /* After a failure, by the thread that gets there first: aborts all communicators in one group, once. */
 void nccl_family_abort_all(struct nccl_family *family);
+/* The same where a communicator could not be ended in order, which is no failure: later operations are
+ * refused, with the first such reason. */
+void nccl_family_give_up(struct nccl_family *family, const struct muster_error *why);
 
 /* ---- comm_nccl_look.c: under the family's lock ---- */
 
@@ -226,7 +229,7 @@ struct nccl_look {
     struct muster_error error;
     ncclResult_t result; /* NCCL's result, where the error is NCCL's */
     bool late;
-    bool given_up; /* the end of a communicator takes too long: all are aborted, and that is no failure */
+    bool given_up; /* the end of a communicator takes too long: all are aborted, and error is no failure */
 };
 void nccl_look_at(struct nccl_comm *comm, struct instant now, struct nccl_look *look);
 /* Without the lock: a failure of the device for a reason of its own becomes the family's; the peers would

@@ -144,7 +144,7 @@ static int enqueue_nccl(struct launch *l)
     if (nccl_family_check(family, l->err))
         return -1;
     if (!handle)
-        return nccl_family_ended(what, l->err);
+        return nccl_family_ended(family, what, l->err);
     /* Until the state is good again, the operation may not be on the stream. */
     struct instant deadline = instant_add(clock_now(NULL), l->comm->comm.timeout_ns);
     return result == ncclInProgress ? nccl_peers_wait(family, handle, deadline, what, l->err) : 0;

@@ -150,22 +150,33 @@ static void look_at_still(struct nccl_comm *comm, int slot, bool waits, struct i
     }
 }
 
-/* A call that has not come back in time. */
-static void look_inside(const struct nccl_comm *comm, struct instant now, struct nccl_look *look)
+/* A call that has not come back in time. The end of a communicator waits for the peers' ends, which is no
+ * failure; but where its operation is under way, that is stuck, and its result is lost. */
+static void look_inside(struct nccl_comm *comm, struct instant now, struct nccl_look *look)
 {
     const struct nccl_inside *inside = &comm->inside;
+    const double seconds = (double)inside->limit_ns / (double)NS_PER_S;
+    char text[COMM_CALL_TEXT], number[32] = "";
+    int slot;
     if (instant_diff_ns(now, inside->since) < inside->limit_ns)
         return;
-    look->given_up = inside->ends;
-    if (inside->ends)
-        return;
-    (void)error_set(&look->error, MUSTER_E_TIMEOUT,
-                    "%s #%llu of comm %s: NCCL's call did not come back for %.1f s on rank %d; "
-                    "NCCL_DEBUG=INFO shows what "
-                    "NCCL waits for",
-                    inside->what, (unsigned long long)atomic_load(&comm->comm.issued) + 1, comm->comm.name,
-                    (double)inside->limit_ns / (double)NS_PER_S, comm->comm.rank);
-    look->late = true;
+    const bool waits = oldest(comm, &slot);
+    look->given_up = inside->ends && !waits;
+    look->late = !look->given_up;
+    if (!inside->ends)
+        (void)snprintf(number, sizeof number, " #%llu of",
+                       (unsigned long long)atomic_load(&comm->comm.issued) + 1);
+    if (inside->ends && waits)
+        (void)error_set(&look->error, MUSTER_E_TIMEOUT,
+                        "%s comm %s: %s is under way on rank %d and did not end for %.1f s", inside->what,
+                        comm->comm.name,
+                        comm_call_text(text, &comm->comm.calls[slot], atomic_load(&comm->comm.finished) + 1),
+                        comm->comm.rank, seconds);
+    else
+        (void)error_set(&look->error, MUSTER_E_TIMEOUT,
+                        "%s%s comm %s: NCCL's call did not come back for %.1f s on rank %d; "
+                        "NCCL_DEBUG=INFO shows what NCCL waits for",
+                        inside->what, number, comm->comm.name, seconds, comm->comm.rank);
 }
 
 void nccl_look_at(struct nccl_comm *comm, struct instant now, struct nccl_look *look)

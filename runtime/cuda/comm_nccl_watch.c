@@ -27,7 +27,7 @@ static void look_at_all(struct nccl_family *family)
     struct nccl_look looks[NEWS_COMMS];
     struct instant now = clock_now(NULL);
     int count = 0;
-    bool late = false, given_up = false;
+    bool late = false;
     (void)pthread_mutex_lock(&family->lock);
     for (struct nccl_comm *comm = family->comms; comm && count < NEWS_COMMS; comm = comm->next)
         nccl_look_at(comm, now, &looks[count++]);
@@ -37,16 +37,17 @@ static void look_at_all(struct nccl_family *family)
             nccl_peers_send(family, &looks[i].note);
     }
     for (int i = 0; i < count; i++) {
-        given_up |= looks[i].given_up;
-        if (!looks[i].error.code || atomic_load(&family->failed))
+        if (looks[i].given_up || !looks[i].error.code || atomic_load(&family->failed))
             continue;
         if (looks[i].result != ncclSuccess)
             (void)nccl_peers_reason(family, looks[i].result, &looks[i].error);
         late |= looks[i].late;
         nccl_family_fail(family, &looks[i].error);
     }
-    if (given_up)
-        nccl_family_abort_all(family);
+    for (int i = 0; i < count; i++) {
+        if (looks[i].given_up)
+            nccl_family_give_up(family, &looks[i].error);
+    }
     if (late) {
         nccl_peers_send_failure(family);
         ask_ras(family);

@@ -32,6 +32,7 @@
  *                                ncclInProgress
  *   FAKE_NCCL_LATE=RANK:MS       the rank takes so long to begin with the making of a communicator, and to
  *                                learn that a split is done
+ *   FAKE_NCCL_NO_ABORT=1         every abort is refused, and nothing it would end ends
  *   FAKE_NCCL_SHOW=NAME          the making of a communicator prints this variable of the environment
  *   NCCL_RAS_ADDR=HOST:PORT      rank 0 answers there, as NCCL's RAS does
  *   FAKE_CUDA_FAIL=ncclFunction:N        that call is refused (fake_refuse) */

@@ -554,9 +554,8 @@ FAKE_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
                                   "ncclCommDestroy on rank %d: a part that shares its resources lives",
                                   comm->rank);
     fake_leave(comm);
-    if (result == ncclSuccess)
-        let_go(comm);
-    return result;
+    return result == ncclSuccess ? fake_finish_abort(comm)
+                                 : result; /* an abort may just have ended its work */
 }
 
 ncclResult_t fake_finish_abort(struct ncclComm *comm)
@@ -581,7 +580,7 @@ FAKE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
     ncclResult_t refused;
     if (is_gone(comm, "ncclCommAbort", &refused))
         return refused;
-    if (fake_refuse("ncclCommAbort"))
+    if (fake_refuse("ncclCommAbort") || getenv("FAKE_NCCL_NO_ABORT"))
         return fake_refuse_call(comm, ncclSystemError, "ncclCommAbort is refused by FAKE_CUDA_FAIL");
     atomic_store(comm->aborted, true);
     (void)pthread_mutex_lock(&all_lock);

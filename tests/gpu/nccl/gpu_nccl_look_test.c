@@ -227,17 +227,40 @@ static int check_inside(struct nccl_comm *comm, struct nccl_comm *part, struct i
     failed |= expect(look.late && !look.given_up, "late, and a failure") ||
               expect_text(look.error.text,
                           "all_reduce #5 of comm test: NCCL's call did not come back for 1.0 s on rank 0");
+    comm->inside.what = "ending"; /* while an operation is under way */
     comm->inside.ends = true;
-    failed |= expect(!look_at(comm, after(now, 990)).given_up, "an end in time");
+    look = look_at(comm, after(now, 990));
+    failed |= expect(!look.late && !look.given_up, "an end in time");
     look = look_at(comm, after(now, 1010));
     comm->inside.what = NULL;
-    return failed || expect(look.given_up && !look.late && !look.error.code, "an end that is given up");
+    failed |= expect(look.late && !look.given_up, "a late end that loses work is a failure");
+    return failed || expect_text(look.error.text, "ending comm test: all_reduce #3 (all_reduce of 100 f32 by "
+                                                  "sum) of comm test is under way on rank 0");
+}
+
+static void a_late_call_is_a_failure(void **state)
+{
+    (void)state;
+    try_case(&add, check_inside);
+}
+
+static int check_end(struct nccl_comm *comm, struct nccl_comm *part, struct instant now)
+{
+    (void)part;
+    comm->inside = (struct nccl_inside){.what = "ending", .since = now, .limit_ns = NS_PER_S, .ends = true};
+    struct nccl_look look = look_at(comm, after(now, 990));
+    int failed = expect(!look.late && !look.given_up, "an end in time");
+    look = look_at(comm, after(now, 1010));
+    comm->inside.what = NULL;
+    failed |= expect(look.given_up && !look.late, "an end that is given up");
+    return failed ||
+           expect_text(look.error.text, "ending comm test: NCCL's call did not come back for 1.0 s");
 }
 
 static void a_late_end_of_a_communicator_is_no_failure(void **state)
 {
     (void)state;
-    try_case(&add, check_inside);
+    try_case(NULL, check_end);
 }
 
 static int check_left(struct nccl_comm *comm, struct nccl_comm *part, struct instant now)
@@ -398,6 +421,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(a_rest_is_posted_with_the_last_collective, no_communicator_is_left),
         cmocka_unit_test_teardown(a_transfer_is_not_asked_about, no_communicator_is_left),
         cmocka_unit_test_teardown(missing_ranks_are_those_of_the_late_operation, no_communicator_is_left),
+        cmocka_unit_test_teardown(a_late_call_is_a_failure, no_communicator_is_left),
         cmocka_unit_test_teardown(a_late_end_of_a_communicator_is_no_failure, no_communicator_is_left),
         cmocka_unit_test_teardown(a_rank_may_leave_after_the_operation_itself, no_communicator_is_left),
         cmocka_unit_test_teardown(an_error_is_blamed_on_what_is_under_way, no_communicator_is_left),
