@@ -74,11 +74,6 @@ static int check_options(const struct membership_options *options, struct muster
 
 struct membership *membership_open(const struct membership_options *options, struct muster_error *err)
 {
-    static int (*const openers[])(struct membership *, struct muster_error *) = {
-        [MEMBERSHIP_IN_PROCESS] = transport_local_open,
-        [MEMBERSHIP_SERVER] = transport_server_open,
-        [MEMBERSHIP_CLIENT] = transport_client_open,
-    };
     if ((unsigned)options->mode > MEMBERSHIP_CLIENT) {
         error_set(err, MUSTER_E_INVALID, "membership mode %d is not known", (int)options->mode);
         return NULL;
@@ -92,8 +87,8 @@ struct membership *membership_open(const struct membership_options *options, str
     }
     if (copy_options(m, options, err) ||
         transport_random_bytes(&m->incarnation, sizeof m->incarnation, err) ||
-        (options->votes && options->mode != MEMBERSHIP_IN_PROCESS ? transport_moving_open(m, err)
-                                                                  : openers[options->mode](m, err))) {
+        (options->mode == MEMBERSHIP_IN_PROCESS ? transport_local_open(m, err)
+                                                : transport_moving_open(m, err))) {
         secret_wipe(&m->keys, sizeof m->keys);
         free_options(&m->options);
         mem_free(m);

@@ -29,9 +29,9 @@ struct transport {
     struct zmq_socket socket;
     int wake; /* an epoll of the socket's descriptor and its events'; -1: none */
     struct client *client;
-    const struct transport_hooks *hooks; /* or NULL */
-    struct buffer frame;                 /* scratch for sending */
-    struct wire_message message;         /* scratch for receiving */
+    const struct transport_hooks *hooks;
+    struct buffer frame;         /* scratch for sending */
+    struct wire_message message; /* scratch for receiving */
     struct connection connection;
     struct whole_greeting greeting;
     struct zmq_socket_options where;
@@ -101,8 +101,7 @@ static void lose_connection(struct transport *c, struct instant now)
 {
     c->lost = true;
     client_broken(c->client, now);
-    if (c->hooks)
-        c->hooks->broken(c->hooks->context);
+    c->hooks->broken(c->hooks->context);
 }
 
 static void note_connection(struct transport *c, int event, int value, struct instant now)
@@ -223,7 +222,7 @@ static int receive_all(struct transport *c, struct instant now, struct muster_er
             struct muster_error why;
             if (wire_decode(zmq_calls.msg_data(&body), zmq_calls.msg_size(&body), &c->message, &why))
                 log_warning(c->log, "rendezvous: %s: %s", c->server, why.text);
-            else if (!c->hooks || c->hooks->received(c->hooks->context, &c->message))
+            else if (c->hooks->received(c->hooks->context, &c->message))
                 failed = client_receive(c->client, &c->message, now, err);
             c->patience_ns = c->first_patience_ns;
         }
@@ -407,12 +406,12 @@ static int open_parts(struct membership *m, struct muster_error *err)
         .server = c->server,
         .send = socket_send,
         .context = c,
-        .known = m->hooks ? m->hooks->known : NULL,
-        .past = m->hooks ? m->hooks->past : NULL,
-        .stops = m->hooks && m->hooks->stops,
-        .sequence = m->hooks ? m->hooks->sequence : 0,
-        .reports = m->hooks ? m->hooks->reports : NULL,
-        .numbers = m->hooks ? m->hooks->numbers : 0,
+        .known = m->hooks->known,
+        .past = m->hooks->past,
+        .stops = m->hooks->stops,
+        .sequence = m->hooks->sequence,
+        .reports = m->hooks->reports,
+        .numbers = m->hooks->numbers,
     };
     c->hooks = m->hooks;
     int64_t delay = connection_first_delay_ns(m->options.max_nodes, options.join.incarnation.low);

@@ -219,10 +219,9 @@ struct transport {
     struct roster *roster; /* NULL: it does not serve */
     struct roster_actions actions;
     struct routes routes;
-    bool votes;                  /* server_open_for_votes */
-    struct server_office office; /* votes, while it serves */
+    struct server_office office; /* while it serves */
     bool revision_asked;         /* for the world in office */
-    bool elected;                /* votes: it has taken the job over from another server */
+    bool elected;                /* it has taken the job over from another server */
     struct buffer frame;         /* scratch for sending */
     struct wire_message message; /* scratch for packing and unpacking */
     bool broken;                 /* there are broken routes */

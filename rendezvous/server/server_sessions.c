@@ -117,7 +117,7 @@ static void send_action(struct transport *c, const struct roster_action *action,
         c->message.epoch = roster_epoch(c->roster);
         c->message.notes = c->options->notes;
         c->message.record = c->office.known.epoch ? &c->office.known : NULL;
-        c->message.server = c->votes ? &c->office.self : NULL;
+        c->message.server = &c->office.self;
         c->message.office = c->office.ballot;
     } else if (action->kind == ROSTER_AGAIN) {
         c->message.kind = WIRE_AGAIN;
@@ -179,8 +179,7 @@ size_t server_step(struct transport *c, const struct roster_event *event, const 
             send_action(c, &c->actions.items[i], from);
     }
     log_progress(c);
-    if (c->votes)
-        server_tend_voters(c);
+    server_tend_voters(c);
     return count;
 }
 
@@ -253,7 +252,7 @@ static void handle_frame(struct transport *c, const struct sender *peer, const v
         return server_complain(c, "a peer set a routing id of its own");
     if (wire_decode(data, size, &c->message, &err))
         return server_complain(c, err.text);
-    if (c->votes && server_takes_for_agent(c, peer, data, size))
+    if (server_takes_for_agent(c, peer, data, size))
         return;
     int slot = routes_find(&c->routes, peer->id, peer->id_size);
     if (slot >= 0 && c->office.known.voter_count > 1)

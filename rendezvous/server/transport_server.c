@@ -293,9 +293,6 @@ static int open_parts(struct membership *m, struct muster_error *err)
 {
     struct transport *c = m->transport;
     int slots = roster_slots(m->options.elastic, m->options.max_nodes);
-    c->roster = c->votes ? NULL : membership_make_roster(m, NULL, err);
-    if (!c->votes && !c->roster)
-        return -1;
     if (roster_actions_init(&c->actions, slots, err) || routes_init(&c->routes, slots, err))
         return -1;
     c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -317,16 +314,10 @@ static int open_parts(struct membership *m, struct muster_error *err)
                    descriptors.rlim_cur, c->log);
     if (zmq_socket_bind_router(&c->socket, &where, err))
         return -1;
-    if (c->roster) {
-        struct roster_join join = membership_join(m, true);
-        struct roster_event event = {.kind = ROSTER_JOIN, .session = SERVER_LOCAL_SESSION, .join = &join};
-        struct sender local = {.session = SERVER_LOCAL_SESSION};
-        (void)server_step(c, &event, &local);
-    }
     return start_thread(c, err);
 }
 
-static int open_server(struct membership *m, bool votes, struct muster_error *err)
+int server_open_for_votes(struct membership *m, struct muster_error *err)
 {
     static const struct transport_operations operations = {
         .fd = server_fd,
@@ -352,7 +343,6 @@ static int open_server(struct membership *m, bool votes, struct muster_error *er
     c->last = &c->first;
     c->last_note = &c->notes;
     c->last_frame = &c->frames;
-    c->votes = votes;
     c->last_session = SERVER_LOCAL_SESSION;
     c->local_member = -1;
     c->confirm_at = c->trim_at = c->turned_at = INSTANT_NEVER;
@@ -369,14 +359,4 @@ static int open_server(struct membership *m, bool votes, struct muster_error *er
         return -1;
     }
     return 0;
-}
-
-int transport_server_open(struct membership *m, struct muster_error *err)
-{
-    return open_server(m, false, err);
-}
-
-int server_open_for_votes(struct membership *m, struct muster_error *err)
-{
-    return open_server(m, true, err);
 }

@@ -66,7 +66,6 @@ struct membership_options {
     uint16_t (*world_forms)(void *context, struct world_id id);
     void *context;
     /* --- votes about the server of the next round --- */
-    bool votes;         /* the job may move to another server; not in process */
     uint16_t vote_port; /* where this agent takes part in votes, and serves if it is elected; reserved by the
                            caller, who also lets the server use it. In server mode it is port */
     const char *vote_addr; /* numeric, where the others reach it; NULL: where its messages come from */

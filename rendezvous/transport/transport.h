@@ -70,12 +70,11 @@ struct membership {
     struct world_id current;
     uint64_t sequence; /* number of the last report */
     bool left, over;   /* over: VERDICT or REFUSED was given out, or the membership is lost */
-    const struct transport_hooks *hooks; /* NULL: this is the whole */
+    const struct transport_hooks *hooks; /* set for clients */
 };
 
 /* Each opens its transport into m, which is otherwise complete. */
 int transport_local_open(struct membership *m, struct muster_error *err);
-int transport_server_open(struct membership *m, struct muster_error *err);
 int transport_client_open(struct membership *m, struct muster_error *err);
 /* As a server or a client, by m's mode; other agents may take over later. */
 int transport_moving_open(struct membership *m, struct muster_error *err);
@@ -84,8 +83,8 @@ int transport_moving_open(struct membership *m, struct muster_error *err);
 int transport_random_bytes(void *out, size_t size, struct muster_error *err);
 /* The JOIN of m; its texts point into m. */
 struct roster_join membership_join(const struct membership *m, bool local);
-/* The roster for m's options, with a fresh epoch; hosted by the process and server transports. known: the job
- * votes, and this is the newest record of its worlds (epoch 0: none); NULL: it does not. */
+/* The roster for m's options, with a fresh epoch; hosted by the process and server transports. known: the
+ * newest record of the job's worlds (epoch 0: none); NULL: a world in process, which does not vote. */
 struct roster *membership_make_roster(const struct membership *m, const struct world_record *known,
                                       struct muster_error *err);
 

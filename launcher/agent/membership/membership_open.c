@@ -224,7 +224,6 @@ static int open_membership(struct agent *agent, enum membership_mode mode, const
             agent_seconds_ns(config->restart_grace_s) + 2 * AGENT_KILL_BOUND_NS + AGENT_CLEAN_BOUND_NS,
         .world_forms = world_forms,
         .context = agent,
-        .votes = true,
         .vote_addr = vote_address(agent),
         .vote_host = agent_bind_address(agent),
         .store_is_workers = config->worker_store == WORKER_STORE_WORKER,

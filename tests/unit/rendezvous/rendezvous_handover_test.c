@@ -100,6 +100,21 @@ static void report(struct fixture *f, struct world_id id, enum membership_report
     assert_int_equal(membership_report(f->node, id, kind, NULL, NULL), 0);
 }
 
+/* Until the server says so of its world that forms. */
+static void await_progress(struct fixture *f, const char *part)
+{
+    struct muster_error err;
+    struct membership_event event;
+    char text[MUSTER_ERROR_TEXT] = "";
+    for (int ms = 0; !strstr(text, part); ms++) {
+        if (ms == PATIENCE_MS / 10)
+            fail_msg("\"%s\" in place of \"%s\"", text, part);
+        (void)poll(NULL, 0, 1);
+        assert_int_equal(membership_next(f->node, &event, &err), 0);
+        membership_progress(f->node, text, sizeof text);
+    }
+}
+
 /* A world of all, whose workers run. */
 static struct world_id start(struct fixture *f, bool elastic)
 {
@@ -124,6 +139,7 @@ static struct world_id start(struct fixture *f, bool elastic)
     f->node = membership_open(&options, &err);
     if (!f->node)
         fail_msg("%s", err.text);
+    await_progress(f, "1 of "); /* the JOINs are sent once */
     fake_zmq_hold();
     for (int node = 1; node < NODES; node++) {
         const struct wire_message join = join_of(node, elastic, (struct world_id){0});
@@ -182,12 +198,15 @@ static void a_send_that_fails_does_not_overtake_a_handover(void **state)
     assert_int_equal(membership_parting(f->node, &(bool){false}), 0); /* it came when the last had left */
 }
 
-/* The same where the others of the world go on. */
+/* The same where the others of the world go on. The server renews its text after 500 ms; so soon after the
+ * end of its connection node 2 would not be lost. */
 static void an_elastic_world_goes_on_without_who_said_goodbye(void **state)
 {
+    static const struct wire_message beat = {.kind = WIRE_BEAT};
     struct fixture *f = *state;
     struct membership_event event;
     struct world_id id = start(f, true);
+    fake_clock_advance(&f->clock, 400 * NS_PER_MS);
     fake_zmq_hold();
     say_report(f, 1, id, MEMBERSHIP_REPORT_FAILED);
     say_leave(2);
@@ -195,11 +214,18 @@ static void an_elastic_world_goes_on_without_who_said_goodbye(void **state)
     fake_zmq_release();
     expect(f, MEMBERSHIP_EVENT_STOP, &event);
     report(f, id, MEMBERSHIP_REPORT_STOPPED);
+    const int sent = fake_zmq_sent();
     fake_zmq_hold();
     say_report(f, 1, id, MEMBERSHIP_REPORT_STOPPED);
+    say(1, &beat);
     fake_zmq_release();
-    expect(f, MEMBERSHIP_EVENT_WORLD, &event);
-    assert_int_equal(event.world.group_world_size, NODES - 1);
+    while (fake_zmq_sent() == sent)
+        (void)poll(NULL, 0, 1);
+    fake_clock_advance(&f->clock, 100 * NS_PER_MS);
+    fake_zmq_hold();
+    say(1, &beat);
+    fake_zmq_release();
+    await_progress(f, "2 nodes; waiting for a majority");
 }
 
 /* The monitor tells of the end before the handover is read. */

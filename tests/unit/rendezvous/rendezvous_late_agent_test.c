@@ -34,7 +34,6 @@ static void open_at(struct fixture *f, int rank, bool serves, const char *host, 
                                                .store_addr = names[rank],
                                                .store_port = 29500,
                                                .join_timeout_ns = PATIENCE_S * NS_PER_S,
-                                               .votes = true,
                                                .vote_port = f->vote_ports[rank],
                                                .vote_addr = "127.0.0.1",
                                                .vote_host = "127.0.0.1"};

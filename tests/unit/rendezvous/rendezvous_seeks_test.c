@@ -70,7 +70,6 @@ static void open_node(struct job *job, int i, int most)
                                                .join_timeout_ns = PATIENCE_S * NS_PER_S,
                                                .last_call_ns = 8 * NS_PER_S,
                                                .regroup_ns = NS_PER_S,
-                                               .votes = true,
                                                .vote_port = job->ports[i],
                                                .vote_addr = "127.0.0.1",
                                                .vote_host = "127.0.0.1",
