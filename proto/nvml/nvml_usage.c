@@ -37,8 +37,8 @@ bool nvml_usage_choose(const char *visible, int local_rank, int *index, char *uu
     if (!visible)
         return local_rank >= 0;
     for (int i = 0; at && i < local_rank; i++) {
-        at = strchr(at, ',');
-        at += at != NULL;
+        const char *comma = strchr(at, ',');
+        at = comma ? comma + 1 : NULL;
     }
     if (!at || local_rank < 0)
         return false;

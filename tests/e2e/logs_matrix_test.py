@@ -109,8 +109,6 @@ class LogsTest(AgentTest):
         return folder
 
     def slow_spool(self, milliseconds):
-        if SANITIZED:
-            self.skipTest("a preloaded library and a sanitizer do not go together")
         return {"LD_PRELOAD": preload("slow_writes.so"), "SLOW_WRITES_MS": str(milliseconds)}
 
     def file_text(self, folder="logs", attempt=0, rank=0):

@@ -564,7 +564,6 @@ class Kept(SuperviseTest):
         blocked = int(re.search(r"SigBlk:\s*(\w+)", status).group(1), 16)
         return blocked >> (signal.SIGTERM - 1) & 1 and int(re.search(r"Threads:\s*(\d+)", status).group(1)) > 1
 
-    @unittest.skipIf(os.environ.get("MUSTER_SANITIZED"), "its runtime has to be loaded first")
     def test_a_state_that_cannot_be_read_is_no_damage_and_may_be_retried(self):
         where = ["--rdzv-id=job", f"--state-dir={self.folder}/state", "--", "sh", "-c", "echo ran"]
         self.run_muster(*where)

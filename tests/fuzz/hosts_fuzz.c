@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "launcher/hosts/hosts_message.h"
+#include "proto/base/address.h"
 #include "proto/base/mem.h"
 #include "tests/fuzz/random_main.h"
 
@@ -18,7 +19,8 @@ static void check_list(const struct host_list *list)
     for (int i = 0; i < list->count; i++) {
         const struct host_entry *host = &list->entries[i];
         must(*host->name && *host->name != '-' && strlen(host->name) <= HOST_NAME_LIMIT);
-        must(!strpbrk(host->name, " \t\r\n,:;'\"$`\\/") && *host_entry_address(host));
+        must(!strpbrk(host->name, " \t\r\n,;'\"$`\\/[]") && *host_entry_address(host));
+        must(!strchr(host->name, ':') || address_is_six(host_entry_address(host)));
         must(host->slots >= 0 && host->slots <= HOST_SLOTS_LIMIT);
     }
 }
@@ -70,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 int main(int argc, char **argv)
 {
     static const char file[] = "# hosts\nnode-1 slots=8\nroot@node2 slots=4 max_slots=8\n10.0.0.3:2\nnode4\n";
-    static const char flag[] = "a:8,b:8,user@c";
+    static const char flag[] = "a:8,b:8,user@c,root@[fd00::1]:8,[::]";
     static const char orders[] =
         "muster-hosts-1 57\nR0\0Sx\0D/\0Crun\0Pssh\0H2 a\0H0 root@b\0EA=b\0Atrain.py\0A--x\0........";
     const struct fuzz_seed seeds[] = {

@@ -74,6 +74,8 @@ static int read_head(struct reading *r)
     if (setjmp(png_jmpbuf(r->png)))
         return -1;
     png_set_user_limits(r->png, PICTURE_FILE_SIDE, PICTURE_FILE_SIDE);
+    /* Texts and profiles are passed over unread: libpng reserves, and fills, as much as such a chunk says. */
+    png_set_keep_unknown_chunks(r->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_set_read_fn(r->png, r, take_png_bytes);
     png_read_info(r->png, r->info);
     r->height = (int)png_get_image_height(r->png, r->info);

@@ -100,8 +100,8 @@ static char *failed_line(const char *name, const char *text, const struct muster
     bool placed = !strncmp(err->text, name, length) && err->text[length] == ':';
     *line = placed ? (int)strtol(err->text + length + 1, NULL, 10) : 0;
     for (int i = 1; i < *line && text; i++) {
-        text = strchr(text, '\n');
-        text += text != NULL;
+        const char *end = strchr(text, '\n');
+        text = end ? end + 1 : NULL;
     }
     return *line > 0 && text ? mem_strndup(text, strcspn(text, "\n")) : NULL;
 }

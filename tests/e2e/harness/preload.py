@@ -7,13 +7,17 @@ import os
 import pathlib
 import shutil
 import tempfile
+import unittest
 
 BUILD = pathlib.Path(os.environ.get("MUSTER_BUILD", pathlib.Path(__file__).resolve().parents[3] / "build")).resolve()
 
 
 @functools.cache
 def preload(name):
-    """The value of LD_PRELOAD for a library of build/tests, such as "slow_writes.so": a copy in a folder of its own."""
+    """The value of LD_PRELOAD for a library of build/tests, such as "slow_writes.so": a copy in a folder of its own. The test is skipped
+    with a sanitizer, whose runtime has to be the first library."""
+    if os.environ.get("MUSTER_SANITIZED"):
+        raise unittest.SkipTest("a preloaded library and a sanitizer do not go together")
     folder = tempfile.mkdtemp(prefix="muster-preload-", dir="/tmp")
     os.chmod(folder, 0o755)  # programs of other users load it too
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -262,6 +263,23 @@ static size_t read_whole(const char *name, char *out, size_t room)
     return bytes;
 }
 
+/* A chunk of two gigabytes, of which the file has a few bytes, takes no such memory. */
+static void a_long_chunk_is_refused(void **state)
+{
+    enum { HEAD = 33, MOST_KB = 200 << 10 };
+    static const char chunk[] = "\x7e\x3a\x29\x13tEXtTitle";
+    char png[4096];
+    struct rusage before, after;
+    (void)state;
+    const size_t bytes = read_whole("set/dog/1.png", png, sizeof png);
+    memcpy(png + HEAD, chunk, sizeof chunk);
+    put_bytes("set/dog/bad.png", png, bytes);
+    assert_int_equal(getrusage(RUSAGE_SELF, &before), 0);
+    refused("set/dog/bad.png", "cannot be read: ");
+    assert_int_equal(getrusage(RUSAGE_SELF, &after), 0);
+    assert_in_range(after.ru_maxrss - before.ru_maxrss, 0, MOST_KB);
+}
+
 static void what_cannot_be_read_is_named(void **state)
 {
     char png[4096];
@@ -335,11 +353,9 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_gives_its_pixels),
-        cmocka_unit_test(classes_are_the_sorted_folders),
-        cmocka_unit_test(a_set_has_its_names),
-        cmocka_unit_test(what_cannot_be_read_is_named),
-        cmocka_unit_test(validation_has_the_same_classes),
+        cmocka_unit_test(every_kind_gives_its_pixels),  cmocka_unit_test(classes_are_the_sorted_folders),
+        cmocka_unit_test(a_set_has_its_names),          cmocka_unit_test(a_long_chunk_is_refused),
+        cmocka_unit_test(what_cannot_be_read_is_named), cmocka_unit_test(validation_has_the_same_classes),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
