@@ -269,6 +269,9 @@ void roster_on_return(struct roster_work *w, const struct roster_join *join);
 /* FORMING, and no member keeps the former world: counts the loss of its server unless that was done. Whether
  * it counted. */
 bool roster_return_counts(struct roster_work *w);
+/* The first world of this server begins: if the loss of the server before this one was counted, the reason of
+ * the restart names it, with its rank, which only the members that are here by now show. */
+void roster_return_describe(struct roster *roster);
 /* FORMING: whether the loss of the server before this one was one too many; then the verdict comes when the
  * members of its world are here, or have been waited for. */
 bool roster_return_ends(struct roster_work *w);

@@ -179,6 +179,7 @@ static void begin_world(struct roster_work *w)
 {
     struct roster *roster = w->roster;
     roster_assign_ranks(roster);
+    roster_return_describe(roster);
     roster->world_out = roster->world_seen = true;
     roster->formed_at = roster->fence = w->now;
     for (int rank = 0; rank < roster->world_nodes; rank++) {

@@ -12,8 +12,13 @@
 #include "rendezvous/failure/failure.h"
 #include "rendezvous/roster/roster_internal.h"
 
-/* The rank that the lost server had: 0 in an elastic world. In a static world it is the rank of the agent
- * that is in its place, or the only missing rank; -1: unknown. */
+static bool is_before(const struct roster *roster, struct world_id id)
+{
+    return id.epoch == roster->before.epoch && id.round == roster->before.round;
+}
+
+/* The rank that the lost server had: 0 in an elastic world. In a static world it is the rank of the agent of
+ * its name, or the only rank whose agent is missing or new; -1: unknown. */
 static int lost_rank(const struct roster *roster, const char *name)
 {
     int missing = -1;
@@ -25,7 +30,7 @@ static int lost_rank(const struct roster *roster, const char *name)
         const bool taken = roster_slot_taken(&roster->members[i]);
         if (taken && !strcmp(roster->members[i].name, name))
             return i;
-        if (!taken)
+        if (!taken || !is_before(roster, roster->members[i].last))
             missing = missing == -1 ? i : -2;
     }
     return missing < 0 ? -1 : missing;
@@ -68,6 +73,14 @@ static void count_at_least(struct roster *roster, int64_t restarts)
         roster->id.round = (uint32_t)roster->restart_count;
 }
 
+void roster_return_describe(struct roster *roster)
+{
+    if (roster->world_seen || !roster->restart_class)
+        return;
+    const struct worker_failure failure = lost_server(roster);
+    failure_describe(&failure, roster->restart_reason, sizeof roster->restart_reason);
+}
+
 /* The serving agent was lost with its workers: that costs a restart, once. */
 static void count_loss(struct roster_work *w, int64_t used)
 {
@@ -76,8 +89,6 @@ static void count_loss(struct roster_work *w, int64_t used)
         return;
     roster->before_counted = true;
     count_at_least(roster, used + 1);
-    const struct worker_failure failure = lost_server(roster);
-    failure_describe(&failure, roster->restart_reason, sizeof roster->restart_reason);
     roster->restart_class = 1 + FAILURE_LOST_NODE;
     if (roster->restart_count > roster->max_restarts && !roster->continues)
         end_for_lost_server(w);

@@ -184,6 +184,43 @@ static void a_static_job_keeps_its_ranks_and_has_its_store_on_the_server(void **
     destroy(&f);
 }
 
+/* The first member that returns does not know it. Together the members show it: by the name of the server's
+ * next agent, or because only a single agent is new. */
+static void the_restart_names_the_lost_servers_rank(void **state)
+{
+    static const struct {
+        int at_rank[3]; /* at ranks 0, 2 and 3; an agent with another number is new */
+        const char *said;
+    } cases[] = {
+        {{LOST, 2, 3}, "node rank 0 (a) is lost, it served the job in round 4"},
+        {{4, 2, 3}, "node rank 0 (a) is lost, it served the job in round 4"},
+        {{LOST, 4, 3}, "node rank 0 (a) is lost, it served the job in round 4"},
+        {{4, 5, 3}, "node a is lost, it served the job in round 4"},
+    };
+    static const int ranks[] = {0, 2, 3};
+    struct fixture f;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        create(&f, false, 4, 3);
+        join(&f, SERVER, IS_PAST);
+        for (int turn = 2; turn >= 0; turn--) {
+            const int who = cases[i].at_rank[turn];
+            struct roster_join again = join_of(&f, who);
+            again.node_rank = ranks[turn];
+            again.incarnation.high = 2;
+            if (who == ranks[turn] && who != LOST)
+                join(&f, who, IS_PAST);
+            else
+                join_as(&f, who, &again);
+        }
+        assert_int_equal(f.proposals, 1);
+        step(&f, (struct roster_event){.kind = ROSTER_CHOSEN});
+        assert_int_equal(f.worlds, 4);
+        assert_string_equal(f.last.reason, cases[i].said);
+        destroy(&f);
+    }
+}
+
 /* The server before had nothing left to do: its loss costs nothing. */
 static void a_world_that_needs_no_server_goes_on(void **state)
 {
@@ -251,6 +288,7 @@ int main(void)
         cmocka_unit_test(no_world_is_formed_before_the_workers_of_the_server_have_ended),
         cmocka_unit_test(without_a_restart_all_get_the_verdict),
         cmocka_unit_test(a_static_job_keeps_its_ranks_and_has_its_store_on_the_server),
+        cmocka_unit_test(the_restart_names_the_lost_servers_rank),
         cmocka_unit_test(a_world_that_needs_no_server_goes_on),
         cmocka_unit_test(the_next_agent_of_the_server_is_waited_with),
         cmocka_unit_test(a_static_world_that_lost_a_member_too_is_stopped),
