@@ -110,13 +110,14 @@ static bool moving_follows(const struct transport *c, struct agent_incarnation a
     return c->rules.state == TAKEOVER_FOLLOW && agent_incarnation_equal(c->rules.server.incarnation, agent);
 }
 
-/* A server of another beginning of the job, which no vote could have prevented. */
+/* A server of another beginning of the job, which no vote could have prevented, or whose former voters have
+ * ended. */
 static void forget_other_job(struct transport *c, const struct voter *server,
                              const struct world_record *record, struct instant now)
 {
     const struct world_record *known = &c->rules.known;
     const bool same = record ? record->epoch == known->epoch : moving_follows(c, server->incarnation);
-    if (!known->epoch || moving_is_voted(c) || same)
+    if (!known->epoch || (moving_is_voted(c) && !takeover_may_be_over(&c->rules, now)) || same)
         return;
     takeover_forget(&c->rules, now);
 }

@@ -216,6 +216,10 @@ void takeover_forget(struct takeover *t, struct instant now);
 /* The record that this agent passes on: known, or an empty record (epoch 0) while that is hearsay. */
 const struct world_record *takeover_word(const struct takeover *t);
 
+/* Whether the job of the known record may be over: it is hearsay, and none of its voters answers. Then the
+ * server of another beginning of the job counts. */
+bool takeover_may_be_over(const struct takeover *t, struct instant now);
+
 /* Whether another agent than the server in office can be elected, or this one can elect itself. Otherwise the
  * rules have no time: the server of one voter is waited for. */
 bool takeover_elects(const struct takeover *t);

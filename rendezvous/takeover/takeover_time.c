@@ -15,6 +15,11 @@ static int answering(const struct takeover *t, struct instant now)
     return count;
 }
 
+bool takeover_may_be_over(const struct takeover *t, struct instant now)
+{
+    return t->hearsay && answering(t, now) == 0;
+}
+
 enum takeover_reason takeover_loss(const struct takeover *t)
 {
     return t->broken_at.ns == INT64_MAX ? TAKEOVER_SILENT : TAKEOVER_BROKEN;

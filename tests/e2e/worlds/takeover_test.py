@@ -434,6 +434,24 @@ class NoMajority(ElasticJob):
         self.arguments = [*self.arguments, "--join-timeout=8"]
         begins_again(self, (0, 1))
 
+    def test_agents_that_came_late_stay_for_the_next_beginning(self):
+        """The old round reached them from its last voter, at the endpoint. Only that agent ends."""
+        self.arguments = [*self.arguments, "--join-timeout=8"]
+        self.start(0, 1, 2)
+        self.runs_on([0, 1, 2])
+        for k in (1, 2):
+            self.cluster.nodes[k].restart()
+        killed = time.time()
+        self.hears(0, "1 of 3 voters answer: node0; waiting for one more")
+        time.sleep(3)
+        self.start(1, 2)
+        self.assertEqual(self.agents[0].wait(40), 138)
+        self.start(0)
+        wait_until(lambda: {line[1] for line in self.lines() if float(line[3]) > killed and line[5] == "3"} == {"0", "1", "2"},
+                   "all run again", 15)  # fmt: skip
+        self.assertEqual([self.agents[k].poll() for k in (1, 2)], [None, None], self.said())
+        self.finish(0, 1, 2)
+
 
 class NoMajorityStatic(Takeover):
     arguments = ["--join-timeout=8"]

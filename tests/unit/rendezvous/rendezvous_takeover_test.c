@@ -528,6 +528,39 @@ static void a_new_agent_passes_on_what_a_server_has_told_it(void **state)
     assert_int_equal(takeover_word(&t)->epoch, record.epoch);
 }
 
+/* Agents that have ended do not keep a new agent from the next beginning of the job. */
+static void the_job_of_hearsay_may_be_over_once_its_voters_are_silent(void **state)
+{
+    struct takeover t;
+    struct takeover_actions actions;
+    struct instant now = {NS_PER_S};
+    const struct voter self = voter_of(4), other = voter_of(2), server = voter_of(0);
+    const struct world_record record = record_of(5, 3), none = {0};
+    (void)state;
+    takeover_init(&t, &self, 1, now);
+    assert_false(takeover_may_be_over(&t, now)); /* no record */
+    takeover_asked(&t, &other, &record, now, &actions);
+    assert_false(takeover_may_be_over(&t, now)); /* the voter itself said it */
+    now = instant_add(now, TAKEOVER_DOUBT_MS * NS_PER_MS);
+    assert_true(takeover_may_be_over(&t, now));
+    takeover_asked(&t, &other, &none, now, &actions);
+    assert_false(takeover_may_be_over(&t, now));
+    const struct takeover_message moved = {.kind = TAKEOVER_MOVED,
+                                           .from = &server,
+                                           .known = &record,
+                                           .ballot = record.ballot,
+                                           .server = &server};
+    takeover_receive(&t, &moved, now, &actions);
+    now = instant_add(now, NS_PER_S * 60);
+    assert_false(takeover_may_be_over(&t, now)); /* a server's word */
+
+    const struct voter voter = voter_of(1);
+    takeover_init(&t, &voter, 1, now);
+    takeover_asked(&t, &other, &record, now, &actions);
+    now = instant_add(now, NS_PER_S * 60);
+    assert_false(takeover_may_be_over(&t, now)); /* its own round */
+}
+
 /* Its questions are no signs of an office. */
 static void a_server_that_asks_for_the_server_is_silent(void **state)
 {
@@ -685,6 +718,7 @@ int main(void)
         cmocka_unit_test(the_only_voter_of_a_round_without_a_server_serves_the_next),
         cmocka_unit_test(a_forgotten_round_is_not_voted_about_again),
         cmocka_unit_test(a_new_agent_passes_on_what_a_server_has_told_it),
+        cmocka_unit_test(the_job_of_hearsay_may_be_over_once_its_voters_are_silent),
         cmocka_unit_test(a_server_that_asks_for_the_server_is_silent),
         cmocka_unit_test(an_agent_that_leaves_votes_until_the_next_round_is_decided),
         cmocka_unit_test(an_agent_that_leaves_votes_about_the_round_after_its_last),
