@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "proto/base/guard.h"
 #include "runtime/model/param_patterns.h"
@@ -395,6 +396,75 @@ static void what_is_not_finite_is_skipped_or_ends_the_run(void **state)
         }
 }
 
+/* Only the table is trained; its rows are normalised by running statistics, whose change is formed before
+ * the table's gradient. */
+static struct model *normed_page(const struct training *run, struct muster_error *err)
+{
+    enum { C = 16 };
+    struct writer w = writer_begin("page");
+    const int tokens = writer_input(&w, "tokens", DTYPE_I32, true, 1);
+    const int targets = writer_input(&w, "targets", DTYPE_I32, true, 1);
+    const struct planes planes = {C, 1, 1};
+    const int embedding = program_layer(&w, "embedding");
+    const int table = program_parameter(&w, "table", run->gpt.vocab, C, PARAM_INIT_NORMAL, 0.3);
+    program_result(&w, program_embedding(&w, tokens, table, -1));
+    const int norm = program_layer(&w, "norm");
+    program_result(&w, program_batch_norm2d(&w, program_input(&w, embedding), &planes, "bn", 1e-5, 0.1));
+    (void)program_layer(&w, "head");
+    const int classes = program_parameter(&w, "classes", run->gpt.vocab, C, PARAM_INIT_NORMAL, 0.3);
+    program_cross_entropy(&w, program_input(&w, norm), classes, targets);
+    struct model *model = writer_finish(&w, err);
+    for (int i = 0; model && i < model->param_count; i++)
+        model->params[i].trainable = model->params[i].statistic || strstr(model->params[i].name, "table");
+    return model;
+}
+
+/* Spoils the table after the second step. Later steps are skipped and leave the statistics finite. */
+static int spoil_table(const struct training *run, struct trainer *trainer, int rank, int step)
+{
+    const struct model *model = trainer_model(trainer);
+    (void)run, (void)rank;
+    for (int p = 0; p < model->param_count; p++) {
+        const int64_t count = param_elements(&model->params[p]);
+        scope_free float *values = calloc((size_t)count, sizeof *values);
+        const bool is_table = strstr(model->params[p].name, "table");
+        if (!values || trainer_get_param(trainer, p, values, NULL))
+            return -1;
+        for (int64_t i = 0; model->params[p].statistic && i < count; i++)
+            if (!isfinite(values[i]))
+                return -1;
+        for (int64_t i = 0; i < count; i++)
+            values[i] = NAN;
+        if (is_table && step == 2 && trainer_set_param(trainer, p, values, NULL))
+            return -1;
+    }
+    return 0;
+}
+
+static void running_statistics_are_no_cause(void **state)
+{
+    (void)state;
+    for (int sharded = 0; sharded < 2; sharded++) {
+        struct trainer_stats stats[4];
+        struct training run = training_small();
+        struct muster_error err = {0};
+        run = on_two(run, sharded ? STRATEGY_FULL_SHARD : STRATEGY_NO_SHARD);
+        run.create = normed_page;
+        run.check = true;
+        run.visit = spoil_table;
+        run.steps = 4;
+        run.stats = stats;
+        assert_int_equal(training_run(&run), 0);
+        GUARD(guard_model) struct model *model = normed_page(&run, &err);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(stats[i].skipped, i >= 2);
+            assert_int_equal(stats[i].nonfinite_param >= 0, i >= 2);
+            if (i >= 2)
+                assert_non_null(strstr(model->params[stats[i].nonfinite_param].name, "table"));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +477,7 @@ int main(void)
         cmocka_unit_test(an_overflow_at_the_minimum_ends_the_run),
         cmocka_unit_test(the_first_in_the_backward_pass_is_named),
         cmocka_unit_test(what_is_not_finite_is_skipped_or_ends_the_run),
+        cmocka_unit_test(running_statistics_are_no_cause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
