@@ -166,6 +166,7 @@ static struct device *cuda_open(int local_rank, int threads, struct muster_error
     (void)pthread_mutex_init(&device->staging, NULL); /* cannot fail without attributes */
     (void)pthread_mutex_init(&device->listing, NULL);
     device->index = index_of(local_rank, count);
+    device->end_ns = CUDA_END_NS;
     if (cuda_device_use(device, err) ||
         cuda_device_status(device, cudaGetDeviceProperties(&device->properties, device->index),
                            "cudaGetDeviceProperties", err) ||

@@ -30,6 +30,8 @@ enum {
 };
 /* How long a stream may take to drain after the device has failed. */
 #define CUDA_DRAIN_NS (2 * NS_PER_S)
+/* How long the work of a stream may take at its end. Copies of a checkpoint go on then, and take seconds. */
+#define CUDA_END_NS (30 * NS_PER_S)
 
 struct device_event {
     cudaEvent_t event;
@@ -93,6 +95,7 @@ struct device {
     pthread_mutex_t listing;             /* lock of the list of streams, against their ends */
     _Atomic(bool)
         stuck;        /* a stream has not drained after a failure: nothing is given back that waits for it */
+    int64_t end_ns;   /* CUDA_END_NS, or a test's */
     cudaStream_t own; /* arenas are zeroed on it */
     pthread_mutex_t staging; /* lock of the bounces: one copy of the host's own memory at a time */
     struct bounce bounces[CUDA_BOUNCES];

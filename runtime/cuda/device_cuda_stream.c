@@ -116,13 +116,27 @@ struct device_stream *cuda_stream_create(struct device *device, const char *name
     return stream;
 }
 
+/* Waits for the stream's work, which may be a kernel that never ends. The device has failed then. */
+static void end_work(struct device_stream *stream)
+{
+    struct device *device = stream->device;
+    struct muster_error err = {0};
+    if (!cuda_stream_sync(stream, instant_add(clock_now(NULL), device->end_ns), &err) ||
+        cuda_device_failed(device)) /* the error is the device's, or was reported */
+        return;
+    if (err.code == MUSTER_E_TIMEOUT)
+        atomic_store(&device->stuck, true);
+    (void)error_wrap(&err, "at the end"); /* -1: the device has it */
+    cuda_device_fail(device, &err);
+}
+
 void cuda_stream_destroy(struct device_stream *stream)
 {
     if (!stream)
         return;
     struct device *device = stream->device;
     if (stream->handle.stream && !device->stuck) {
-        (void)cuda_stream_sync(stream, INSTANT_NEVER, NULL); /* the error is the device's, or was reported */
+        end_work(stream);
         if (!device->stuck) {
             cuda_products_close(&stream->handle);
             (void)cudaStreamDestroy(stream->handle.stream); /* an earlier error, which was told */

@@ -13,6 +13,7 @@
 
 #include "proto/base/error.h"
 #include "proto/base/guard.h"
+#include "runtime/cuda/device_cuda.h"
 #include "tests/gpu/device/device_support.h"
 
 static void device_fill_numbers(unsigned char *out, int64_t count, unsigned seed)
@@ -520,6 +521,29 @@ static void a_fault_in_recorded_work_names_it(void **state)
     f->ops->graph_destroy(graph);
 }
 
+/* In order, without a failure before: the end takes no longer than it may, and the device tells of it. */
+static void a_fault_that_shows_at_the_end_is_named_and_left(void **state)
+{
+    const struct fixture *f = *state;
+    struct muster_error err = {0};
+    if (!device_on_fakes())
+        skip();
+    struct device_stream *compute = f->ops->stream_create(f->device, "compute", true, &err);
+    struct device_add add = {f->ops->kernels(f->device), f->memory.base, f->ops->stream_handle(compute)};
+    assert_true(f->device->end_ns >= 10 * NS_PER_S && f->device->end_ns <= 60 * NS_PER_S);
+    f->device->end_ns = 300 * NS_PER_MS;
+    setenv("FAKE_CUDA_HANG", "add:2", 1);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(f->ops->launch(compute, device_add_numbers, &add), 0);
+    const struct instant begun = clock_now(NULL);
+    f->ops->stream_destroy(compute);
+    assert_true(instant_diff_ns(clock_now(NULL), begun) < 10 * NS_PER_S);
+    assert_int_equal(f->ops->poll_error(f->device, &err), -1);
+    assert_int_equal(err.code, MUSTER_E_TIMEOUT);
+    assert_non_null(
+        strstr(err.text, "at the end: stream compute has not finished in time: of 2 operations, add"));
+}
+
 /* For each of these statuses, which the process keeps. */
 static int run_late_statuses(char *program)
 {
@@ -537,9 +561,9 @@ static int run_late_statuses(char *program)
 /* device_cuda_test [TEST]: all tests, or the named test. */
 int main(int argc, char **argv)
 {
-    static const char *const alone[] = {"a_fault_names_the_operations_that_may_have_it",
-                                        "a_fault_that_never_ends_is_named_and_left",
-                                        "a_fault_in_recorded_work_names_it"};
+    static const char *const alone[] = {
+        "a_fault_names_the_operations_that_may_have_it", "a_fault_that_never_ends_is_named_and_left",
+        "a_fault_that_shows_at_the_end_is_named_and_left", "a_fault_in_recorded_work_names_it"};
     int failed = 0;
     for (size_t i = 0; argc < 2 && i < sizeof alone / sizeof *alone; i++)
         failed += device_run_alone(argv[0], alone[i]);
@@ -569,6 +593,7 @@ int main(int argc, char **argv)
         WITH_DEVICE(marks_tell_how_far_a_stream_is),
         WITH_DEVICE(exposed_time_is_counted_whole_and_once),
         WITH_DEVICE(a_fault_that_never_ends_is_named_and_left),
+        WITH_DEVICE(a_fault_that_shows_at_the_end_is_named_and_left),
         WITH_DEVICE(a_fault_of_any_kind_names_the_operations),
         WITH_DEVICE(a_fault_in_recorded_work_names_it),
         WITH_DEVICE(a_fault_names_the_operations_that_may_have_it),
