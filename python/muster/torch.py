@@ -106,10 +106,14 @@ class Sharded(States):
     def parameters(self):
         return [p for unit in self.units for p in unit.parameters()]
 
-    def call(self, name, *arguments):
+    def handle(self):
+        """libmuster's object, of which it checks nothing; a closed module has none."""
         if self._handles["shard"] is None:
             raise RuntimeError("the sharded module was closed")
-        return self.library.call(name, self._handles["shard"], *arguments)
+        return self._handles["shard"]
+
+    def call(self, name, *arguments):
+        return self.library.call(name, self.handle(), *arguments)
 
     def _register(self, plan, parameter_class):
         self.units, self.root = [], None
@@ -135,7 +139,7 @@ class Sharded(States):
         for unit in self.units:
             for group in unit.groups:
                 for p in group.parameters:
-                    p.place(self.library.muster_shard_address(self._handles["shard"], p.index), self.param_dtype)
+                    p.place(self.library.muster_shard_address(self.handle(), p.index), self.param_dtype)
                 first, size = group.parameters[0].address, self.param_dtype.itemsize
                 group.dtype, group.views = self.reduce_dtype, {}
                 group.offsets = [(p.address - first) // size * group.dtype.itemsize for p in group.parameters]
@@ -228,7 +232,7 @@ class Sharded(States):
 
     def touched(self):
         """The parameter whose memory was accessed while it was released, or -1."""
-        return -1 if self.closed() else self.library.muster_shard_touched(self._handles["shard"])
+        return -1 if self.closed() else self.library.muster_shard_touched(self.handle())
 
     @contextlib.contextmanager
     def no_sync(self):
@@ -301,7 +305,7 @@ class Sharded(States):
         if p is None:
             raise ValueError("local() takes a parameter of the sharded module")
         first, count = ctypes.c_int64(), ctypes.c_int64()
-        at = self.library.muster_shard_part(self._handles["shard"], p.index, what, ctypes.byref(first), ctypes.byref(count))
+        at = self.library.muster_shard_part(self.handle(), p.index, what, ctypes.byref(first), ctypes.byref(count))
         if not at:
             return None, 0
         buffer = (ctypes.c_char * (count.value * p.dtype.itemsize)).from_address(at)

@@ -201,7 +201,7 @@ class States:
         """Rank 0 writes the state that a later run needs: parameters (with 16 bits their masters), moments, how often
         each parameter was updated, and buffers. Between steps; one parameter in memory at a time. Random generators and the
         position in the data are the program's."""
-        counts = {p.names[0]: str(self.library.muster_shard_updates(self._handles["shard"], p.index, -1)) for p in self.parameters()}
+        counts = {p.names[0]: str(self.library.muster_shard_updates(self.handle(), p.index, -1)) for p in self.parameters()}
         buffers = self._buffers()
         tensors = [(name, p.dtype, p.shape) for name, p, _ in self._state()]
         tensors += [(f"buffer/{name}", value.dtype, value.shape) for name, value in buffers]
@@ -231,7 +231,7 @@ class States:
         self._raise_together(problem)
         counts = self._from_rank_0([int(file.metadata[p.names[0]]) for p in self.parameters()] if file else None)
         for p, count in zip(self.parameters(), counts):
-            self.library.muster_shard_updates(self._handles["shard"], p.index, count)
+            self.library.muster_shard_updates(self.handle(), p.index, count)
         for name, p, kind in self._state():
             self._write(p, kind, file.read(name) if file else torch.empty(p.shape, dtype=p.dtype))
         if self._from_rank_0(bool(buffers)):

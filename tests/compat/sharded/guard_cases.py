@@ -186,7 +186,10 @@ class Cases:
         sharded.step()
         model.zero_grad()
         sharded.close()
-        self.refused(lambda: model(x), "was closed")
+        for call in (lambda: model(x), sharded.step, sharded.zero_grad, lambda: sharded.local(p), lambda: sharded.save_state("/nowhere/state"),
+                     sharded.state_dict, lambda: sharded.gathered().__enter__(), lambda: sharded.clip_grad_norm_(1.0)):
+            self.refused(call, "was closed")
+        sharded.close()  # once more
         self.refused(lambda: p.norm(), "head.weight was sharded, and its sharded module was closed")
 
     def views(self):
