@@ -329,9 +329,7 @@ void trainer_destroy(struct trainer *trainer)
     if (!trainer)
         return;
     /* Streams may still wait for peers only after a failure, and then the comms are aborted. */
-    for (int i = 0; i < STREAM_COUNT; i++) {
-        (void)trainer_sync_stream(trainer, i, INSTANT_NEVER, NULL); /* its error was reported */
-    }
+    trainer_drain(trainer);
     executor_destroy(trainer->executor);
     comm_table_destroy(&trainer->comms);
     trainer_trace_free(trainer->trace);

@@ -87,6 +87,9 @@ int trainer_settle(struct trainer *trainer, struct muster_error *err);
 /* Waits until values and moments are no longer read for a checkpoint. Needed before they are written between
  * steps. */
 void trainer_wait_for_readers(const struct trainer *trainer);
+/* After an error and at the end: waits until the streams are empty. A device's work that does not end in time
+ * fails the device, and nothing waits for it any longer. */
+void trainer_drain(const struct trainer *trainer);
 /* Waits for a stream that the plan uses. */
 int trainer_sync_stream(const struct trainer *trainer, int stream, struct instant deadline,
                         struct muster_error *err);

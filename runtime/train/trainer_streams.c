@@ -10,6 +10,23 @@ int trainer_sync_stream(const struct trainer *trainer, int stream, struct instan
     return trainer->streams[stream] ? trainer->ops->sync(trainer->streams[stream], deadline, err) : 0;
 }
 
+void trainer_drain(const struct trainer *trainer)
+{
+    static const int64_t end_ns = 30 * NS_PER_S; /* copies of a checkpoint take seconds */
+    const struct device_ops *ops = trainer->ops;
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        struct muster_error err = {0};
+        /* functions of the host cannot be left */
+        const struct instant deadline =
+            ops->host_streams ? INSTANT_NEVER : instant_add(clock_now(NULL), end_ns);
+        if (!trainer_sync_stream(trainer, i, deadline, &err) || err.code != MUSTER_E_TIMEOUT ||
+            ops->poll_error(trainer->device, NULL))
+            continue; /* the error is the device's, which keeps it, or was reported */
+        (ops->fail)(trainer->device, &err);
+        (void)trainer_sync_stream(trainer, i, INSTANT_NEVER, NULL); /* as long as a failed device takes */
+    }
+}
+
 int trainer_break(struct trainer *trainer, struct muster_error *err, const char *what)
 {
     /* If the device failed, its first error is the cause, whatever error the caller saw later; aborting
@@ -21,8 +38,7 @@ int trainer_break(struct trainer *trainer, struct muster_error *err, const char 
     for (int i = 0; i < STREAM_COUNT && !trainer->ops->host_streams; i++)
         (void)trainer_sync_stream(trainer, i, soon, NULL); /* its error is read below */
     comm_table_abort(&trainer->comms);
-    for (int i = 0; i < STREAM_COUNT; i++)
-        (void)trainer_sync_stream(trainer, i, INSTANT_NEVER, NULL); /* drains; its error is read below */
+    trainer_drain(trainer);
     if (device_failed)
         (void)trainer->ops->poll_error(trainer->device, err);  /* fails, as it did above: that is the error */
     (void)error_wrap(err, "rank %d, %s", trainer->rank, what); /* returns -1, as we do */
