@@ -389,8 +389,6 @@ static int (*const step_table[JOB_STATE_COUNT][ROSTER_EVENT_COUNT])(struct roste
                        on_disconnect, on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
     [JOB_FINISHED] = {on_join_late, roster_on_leave_finishing, roster_on_drain, roster_ignore, roster_ignore,
                       on_disconnect, on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
-    [JOB_FAILED] = {on_join_late, roster_on_leave_finishing, roster_on_drain, roster_ignore, roster_ignore,
-                    on_disconnect, on_tick_finishing, roster_on_chosen_late, roster_on_evict_late},
 };
 
 static bool holds_slot(const struct roster *roster, const struct roster_event *event)

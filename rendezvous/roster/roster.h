@@ -5,8 +5,8 @@
  * ZeroMQ server and in a simulator, and cannot fail half-way.
  *
  *   FORMING --(enough joined)--> STARTING --(all RUNNING)--> RUNNING --(all DONE)--> FINISHING --> FINISHED
- *      ^                            |                           |                     ^     |
- *      |                            +-------------+-------------+                     |     +----> FAILED
+ *      ^                            |                           |                     ^
+ *      |                            +-------------+-------------+                     |
  *      |                     (a failure, a node lost, a change of members)            |
  *      |                                          v                                   |
  *      +----(all stopped, restarts left)------ STOPPING ----(no restarts left)--------+
@@ -117,8 +117,7 @@ enum { ROSTER_ROLE_LIMIT = 64, ROSTER_LOCAL_WORLD_LIMIT = 65536 };
     X(JOB_STOPPING, "STOPPING", "all agents of the world are stopping their workers")                        \
     X(JOB_DEPARTED, "DEPARTED", "the server leaves; the others look for the next one")                       \
     X(JOB_FINISHING, "FINISHING", "the verdict is out; agents leave, the serving one last")                  \
-    X(JOB_FINISHED, "FINISHED", "all agents have left; the job succeeded")                                   \
-    X(JOB_FAILED, "FAILED", "all agents have left; the job failed")
+    X(JOB_FINISHED, "FINISHED", "all agents have left")
 
 /* KEEPS and ORPHANED: after a change of the server, elected or started again. The record of a world has its
  * voters and its server, not what each member did since: that is in the members' JOINs. KEEPS is needed where
@@ -331,6 +330,8 @@ enum roster_job_state roster_state(const struct roster *roster);
 enum roster_member_state roster_member_state(const struct roster *roster, int member);
 struct world_id roster_world_id(const struct roster *roster);
 int64_t roster_restart_count(const struct roster *roster);
+/* The exit code of the verdict; 0 before there is one. */
+int roster_verdict_code(const struct roster *roster);
 uint64_t roster_epoch(const struct roster *roster);
 /* How long an agent's workers may run after its last answered heartbeat; 0: without limit (static). */
 int64_t roster_lease_ns(const struct roster *roster);

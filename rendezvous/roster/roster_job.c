@@ -163,7 +163,7 @@ void roster_give_failure_verdict(struct roster_work *w)
 void roster_end_job(struct roster_work *w)
 {
     struct roster *roster = w->roster;
-    set_job_state(w, roster->verdict_code == EXIT_CODE_OK ? JOB_FINISHED : JOB_FAILED, 0);
+    set_job_state(w, JOB_FINISHED, 0);
     if (roster->local_slot < 0)
         return;
     struct roster_member *member = &roster->members[roster->local_slot];

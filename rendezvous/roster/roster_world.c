@@ -193,6 +193,11 @@ int64_t roster_restart_count(const struct roster *roster)
     return roster->restart_count;
 }
 
+int roster_verdict_code(const struct roster *roster)
+{
+    return roster->verdict_code;
+}
+
 uint64_t roster_epoch(const struct roster *roster)
 {
     return roster->epoch;

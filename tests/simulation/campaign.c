@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "proto/base/clock.h"
+#include "proto/exit_code.h"
 #include "tests/simulation/schedule.h"
 
 enum { TAKEN_AT_ONCE = 32 };
@@ -30,8 +31,8 @@ static void run_seed(struct shared *shared, uint64_t seed)
     shared->seeds++;
     shared->events += outcome.events;
     shared->restarts += (uint64_t)outcome.restarts;
-    shared->finished += outcome.state == JOB_FINISHED;
-    shared->failed += outcome.state == JOB_FAILED;
+    shared->finished += outcome.state == JOB_FINISHED && outcome.code == EXIT_CODE_OK;
+    shared->failed += outcome.state == JOB_FINISHED && outcome.code != EXIT_CODE_OK;
     if (!outcome.broken)
         return;
     uint64_t place = shared->found_count++;

@@ -130,12 +130,12 @@ void cluster_check_end(struct cluster *cluster)
     enum roster_job_state state = roster_state(roster);
     if (cluster->nodes[cluster->endpoint].terminated || thinks_stuck(&cluster->nodes[cluster->endpoint]))
         return; /* the server went with its agent, in whatever state */
-    if (state != JOB_FINISHED && state != JOB_FAILED)
+    if (state != JOB_FINISHED)
         cluster_break(cluster, INVARIANT_END, "the job has not come to its end: it is %s",
                       roster_job_state_name(state));
     else if (roster_has_remote(roster))
         cluster_break(cluster, INVARIANT_END, "an agent still holds a membership");
-    else if (state == JOB_FAILED)
+    else if (roster_verdict_code(roster) != EXIT_CODE_OK)
         check_failed(cluster);
     else if (cluster_exit_code(cluster, cluster->endpoint) != EXIT_CODE_OK)
         cluster_break(cluster, INVARIANT_END, "the serving agent failed a job that succeeded");

@@ -20,8 +20,8 @@ static void random_schedules_go_as_they_went(void **state)
         schedule_random(seed, &schedule);
         schedule_run(&schedule, &outcome, &trace);
         assert_false(trace.failed);
-        buffer_printf(&text, "%llu: %s, %lld restarts, %llu events, %016llx\n", (unsigned long long)seed,
-                      roster_job_state_name(outcome.state), (long long)outcome.restarts,
+        buffer_printf(&text, "%llu: %s %d, %lld restarts, %llu events, %016llx\n", (unsigned long long)seed,
+                      roster_job_state_name(outcome.state), outcome.code, (long long)outcome.restarts,
                       (unsigned long long)outcome.events, (unsigned long long)outcome.digest);
     }
     golden_check("tests/simulation/golden/random_schedules.txt", &text);

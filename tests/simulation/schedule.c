@@ -26,6 +26,7 @@ void schedule_run(const struct schedule *schedule, struct outcome *outcome, stru
     *outcome = (struct outcome){.broken = cluster_broken(cluster, &text),
                                 .events = cluster_events(cluster),
                                 .state = roster ? roster_state(roster) : JOB_FORMING,
+                                .code = roster ? roster_verdict_code(roster) : 0,
                                 .restarts = roster ? roster_restart_count(roster) : 0,
                                 .digest = cluster_digest(cluster)};
     (void)snprintf(outcome->text, sizeof outcome->text, "%s", text ? text : "");

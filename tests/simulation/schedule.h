@@ -28,6 +28,7 @@ struct outcome {
     char text[512]; /* what broke; "" */
     uint64_t events;
     enum roster_job_state state;
+    int code; /* the verdict's */
     int64_t restarts;
     uint64_t digest; /* with a trace: cluster_digest */
 };

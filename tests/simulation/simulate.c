@@ -66,8 +66,9 @@ static int run_one(const struct request *request, struct schedule *schedule)
     if (outcome.broken)
         tell_broken(&outcome);
     else
-        (void)printf("# %s after %" PRId64 " restarts, %" PRIu64 " events; every invariant held\n",
-                     roster_job_state_name(outcome.state), outcome.restarts, outcome.events);
+        (void)printf("# %s with code %d after %" PRId64 " restarts, %" PRIu64
+                     " events; every invariant held\n",
+                     roster_job_state_name(outcome.state), outcome.code, outcome.restarts, outcome.events);
     return outcome.broken != INVARIANT_NONE;
 }
 
