@@ -63,13 +63,13 @@ static void end_for_lost_server(struct roster_work *w)
     roster_give_failure_verdict(w);
 }
 
-/* Each restart had a world. The last one may have been left before any member of this one saw it. If the job
- * votes, the voters know the round. */
+/* Each restart had a world. The last one may have been left before any member of this one saw it. An elected
+ * server knows its round. */
 static void count_at_least(struct roster *roster, int64_t restarts)
 {
     if (roster->restart_count < restarts)
         roster->restart_count = restarts;
-    if (!roster->votes && (int64_t)roster->id.round < roster->restart_count)
+    if (!roster->continues && (int64_t)roster->id.round < roster->restart_count)
         roster->id.round = (uint32_t)roster->restart_count;
 }
 

@@ -159,6 +159,26 @@ static void without_a_majority_the_job_ends_with_the_join_timeout(void **state)
     destroy(&f);
 }
 
+/* A job of one voter has no record of it. */
+static void a_restart_of_a_world_that_no_member_saw_has_its_round(void **state)
+{
+    struct fixture f;
+    (void)state;
+    create(&f, 3);
+    join(&f, 0);
+    join(&f, 2);
+    struct roster_join told = join_of(&f, 1);
+    told.epoch = 7;
+    told.server_left = true;
+    told.restart_count = 3;
+    join_as(&f, 1, &told);
+    step(&f, (struct roster_event){.kind = ROSTER_CHOSEN});
+    assert_int_equal(f.worlds, 3);
+    assert_int_equal(f.last.world.restart_count, 3);
+    assert_int_equal(f.last.world.id.round, 3);
+    destroy(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +187,7 @@ int main(void)
         cmocka_unit_test(a_round_whose_member_has_gone_has_no_world),
         cmocka_unit_test(a_spare_is_the_third_voter_of_two_nodes),
         cmocka_unit_test(without_a_majority_the_job_ends_with_the_join_timeout),
+        cmocka_unit_test(a_restart_of_a_world_that_no_member_saw_has_its_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
