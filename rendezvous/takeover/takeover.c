@@ -47,9 +47,13 @@ struct takeover_action *takeover_act(struct takeover_work *w, enum takeover_acti
 struct takeover_message *takeover_send(struct takeover_work *w, enum takeover_message_kind kind,
                                        const struct voter *to)
 {
+    const struct takeover *t = w->t;
+    const bool to_voter = record_find_voter(&t->known, to->incarnation) >= 0;
     struct takeover_action *action = takeover_act(w, TAKEOVER_SEND, to);
-    action->message = (struct takeover_message){
-        .kind = kind, .from = &w->t->self, .known = takeover_word(w->t), .ballot = w->t->ballot};
+    action->message = (struct takeover_message){.kind = kind,
+                                                .from = &t->self,
+                                                .known = to_voter ? &t->known : takeover_word(t),
+                                                .ballot = t->ballot};
     return &action->message;
 }
 

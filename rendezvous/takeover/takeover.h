@@ -42,7 +42,8 @@
  *
  * A new agent that receives a record from agents that do not serve keeps it for itself until it follows a
  * server. Where most voters are lost for good, their agents end and begin anew at different times: a record
- * that each passed on would keep the job looking for lost voters for ever.
+ * that each passed on would keep the job looking for lost voters for ever. But it sends the record to a voter
+ * of it, which is no new agent: all other agents that knew the record may have ended.
  *
  * A candidate's knowledge changes in one function (learn in takeover.c). A newer record ends the candidacy or
  * the office there, or completes it if the record is the agent's own proposal. */
@@ -213,7 +214,8 @@ void takeover_init(struct takeover *t, const struct voter *self, uint64_t random
 /* As takeover_init, for an agent that goes on: nothing of a round before the known one counts afterwards. */
 void takeover_forget(struct takeover *t, struct instant now);
 
-/* The record that this agent passes on: known, or an empty record (epoch 0) while that is hearsay. */
+/* The record that this agent passes on to others than its voters: known, or an empty record (epoch 0) while
+ * that is hearsay. */
 const struct world_record *takeover_word(const struct takeover *t);
 
 /* Whether the job of the known record may be over: it is hearsay, and none of its voters answers. Then the

@@ -8,15 +8,18 @@
 
 #define NUMBER_INLINE static inline __attribute__((always_inline))
 
+/* Sent values follow each other and their places of 4 bytes without a gap. */
+typedef double packed_double __attribute__((aligned(4)));
+
 NUMBER_INLINE double number_get(const void *values, bool wide, int64_t i)
 {
-    return wide ? ((const double *)values)[i] : (double)((const float *)values)[i];
+    return wide ? ((const packed_double *)values)[i] : (double)((const float *)values)[i];
 }
 
 NUMBER_INLINE void number_set(void *values, bool wide, int64_t i, double value)
 {
     if (wide)
-        ((double *)values)[i] = value;
+        ((packed_double *)values)[i] = value;
     else
         ((float *)values)[i] = (float)value;
 }

@@ -507,6 +507,9 @@ static void a_new_agent_passes_on_what_a_server_has_told_it(void **state)
     takeover_asked(&t, &asker, &none, now, &actions);
     assert_int_equal(actions.count, 1);
     assert_int_equal(actions.items[0].message.known->epoch, 0);
+    takeover_asked(&t, &server, &none, now,
+                   &actions); /* a voter of the record, which may be the only one left */
+    assert_int_equal(actions.items[0].message.known->epoch, record.epoch);
     struct takeover_message moved = {.kind = TAKEOVER_MOVED,
                                      .from = &server,
                                      .known = &record,
