@@ -314,6 +314,8 @@ static int moving_begin(struct membership *m, struct muster_error *err)
         return -1;
     takeover_init(&c->rules, &self, random, now);
     c->at_endpoint = server;
+    if (!m->options.elastic)
+        takeover_all_ranks(&c->rules, server);
     c->endpoint_port = m->options.port;
     if (!server) {
         (void)snprintf(c->endpoint, sizeof c->endpoint, "%s", m->options.host);

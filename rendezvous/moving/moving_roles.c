@@ -262,7 +262,8 @@ static int take_office(struct transport *c, struct muster_error *err)
     if (open_door(c, err) < 0 ||
         (options->serves && options->serves(options->context, true, &store_port, err) < 0))
         return -1;
-    struct roster *roster = membership_make_roster(&c->door, &c->rules.known, err);
+    const struct voter *lost = c->rules.lost_voter.name[0] ? &c->rules.lost_voter : NULL;
+    struct roster *roster = membership_make_roster(&c->door, &c->rules.known, lost, err);
     if (!roster)
         return -1;
     struct roster_join own = membership_join(c->outer, true);
@@ -331,7 +332,8 @@ static void tell(struct transport *c, const char *reason)
     const struct takeover *rules = &c->rules;
     struct membership_serving serving;
     (void)snprintf(c->why, sizeof c->why, "%s", reason);
-    if (rules->state == TAKEOVER_SERVE && rules->known.epoch)
+    const bool again = rules->reason == TAKEOVER_AGAIN && rules->state == TAKEOVER_SERVE;
+    if (again || (rules->state == TAKEOVER_SERVE && rules->known.epoch))
         log_info(options->log, "this node serves the job now: %s", reason);
     else if (rules->state == TAKEOVER_FOLLOW)
         log_info(options->log, "%s serves the job now", rules->server.name);
@@ -363,8 +365,11 @@ static int change_role(struct transport *c, struct instant now, struct muster_er
         if (stop_workers(c, reason, err) < 0)
             return -1;
     }
-    if (state == TAKEOVER_SERVE)
+    if (state == TAKEOVER_SERVE) {
+        if (!c->rules.known.epoch)
+            c->lost_since = INSTANT_NEVER; /* the roster keeps the time of a job that begins */
         return take_office(c, err);
+    }
     if (state == TAKEOVER_FOLLOW) {
         c->lost_since = INSTANT_NEVER;
         return is_at_server(c) ? 0 : follow(c, err);

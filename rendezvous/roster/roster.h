@@ -199,7 +199,8 @@ struct roster_options {
     bool votes;                         /* a world is proposed first, and sent out when it is chosen */
     bool continues; /* votes: the job had another server. Its members that are left are gathered for a moment,
                        and its loss has cost a restart */
-    const struct voter *before; /* continues: that server; copied */
+    const struct voter *before; /* continues: that server; else a voter that was lost with most others, and
+                                   without which the serving agent begins again; NULL: none. Copied */
     uint32_t round;             /* the least number of the next round */
     int64_t exit_barrier_ns;    /* bound on the wait for others to leave; 0: 300 s */
 };

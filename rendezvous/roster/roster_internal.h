@@ -99,7 +99,7 @@ struct roster {
     int apart; /* FORMING: a slot without a connection, for which the world that is ready waits; -1: none */
     /* an elastic world's changes */
     bool votes, continues;    /* options */
-    struct voter lost_server; /* continues: the server before */
+    struct voter lost_server; /* roster_options.before; its name is "": none */
     struct instant
         gathering;   /* continues: how long members of the world before are waited for; never: no longer */
     bool proposed;   /* FORMING: the voters decide about the world of by_rank */

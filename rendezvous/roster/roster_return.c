@@ -12,43 +12,41 @@
 #include "rendezvous/failure/failure.h"
 #include "rendezvous/roster/roster_internal.h"
 
-static bool is_before(const struct roster *roster, struct world_id id)
-{
-    return id.epoch == roster->before.epoch && id.round == roster->before.round;
-}
-
-/* The rank that the lost server had: 0 in an elastic world. In a static world it is the rank of the agent of
+/* The rank that the lost agent had: 0 in an elastic world. In a static world it is the rank of the agent of
  * its name, or the only rank whose agent is missing or new; -1: unknown. */
 static int lost_rank(const struct roster *roster, const char *name)
 {
     int missing = -1;
     if (roster->elastic)
         return 0;
-    if (!roster->continues)
+    if (!roster->lost_server.name[0])
         return roster->local_slot;
     for (int i = 0; i < roster->slot_count; i++) {
         const bool taken = roster_slot_taken(&roster->members[i]);
         if (taken && !strcmp(roster->members[i].name, name))
             return i;
-        if (!taken || !is_before(roster, roster->members[i].last))
+        if (!taken || !world_id_equal(roster->members[i].last, roster->before))
             missing = missing == -1 ? i : -2;
     }
     return missing < 0 ? -1 : missing;
 }
 
-/* The loss of the server before this one, as a cause. A server that was started again is in its place. */
+/* The loss of the server before this one, as a cause. A server that was started again is in its place. A
+ * server that begins again itself has lost voters. */
 static struct worker_failure lost_server(const struct roster *roster)
 {
-    const char *name = roster->continues         ? roster->lost_server.name
-                       : roster->local_slot >= 0 ? roster->members[roster->local_slot].name
-                                                 : "the serving node";
+    const bool voter = !roster->continues && roster->lost_server.name[0];
+    const char *name = roster->lost_server.name[0] ? roster->lost_server.name
+                       : roster->local_slot >= 0   ? roster->members[roster->local_slot].name
+                                                   : "the serving node";
     struct worker_failure failure = {
         .rank = -1, .local_rank = -1, .exit_code = EXIT_CODE_NODE, .lost_node = true};
     failure.group_rank = lost_rank(roster, name);
     if (failure.group_rank == 0)
         failure.rank = 0;
     (void)snprintf(failure.host, sizeof failure.host, "%s", name);
-    (void)snprintf(failure.message, sizeof failure.message, "it served the job in round %u",
+    (void)snprintf(failure.message, sizeof failure.message,
+                   voter ? "and so are most voters of round %u" : "it served the job in round %u",
                    roster->before.round);
     return failure;
 }

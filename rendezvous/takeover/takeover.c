@@ -91,8 +91,15 @@ int64_t takeover_draw_ns(struct takeover *t, int64_t below_ns)
     return (int64_t)((x ^ x >> 31) % (uint64_t)below_ns);
 }
 
-static void change(struct takeover_work *w, enum takeover_state state, enum takeover_reason reason)
+bool takeover_leads(enum takeover_state state)
 {
+    return state == TAKEOVER_SERVE || state == TAKEOVER_FOLLOW;
+}
+
+void takeover_change(struct takeover_work *w, enum takeover_state state, enum takeover_reason reason)
+{
+    if (takeover_leads(w->t->state) && !takeover_leads(state))
+        w->t->lost_at = w->now;
     w->t->state = state;
     w->t->reason = reason;
     w->t->since = w->now;
@@ -104,7 +111,7 @@ static void change(struct takeover_work *w, enum takeover_state state, enum take
 /* A voter that was no member, a spare, does not stand: its round would share no node with the one before. */
 static int voter_place(const struct takeover *t)
 {
-    int place = record_find_voter(&t->known, t->self.incarnation);
+    const int place = takeover_own_vote(t);
     return place < t->known.nodes && !t->leaves ? place : -1;
 }
 
@@ -127,7 +134,7 @@ void takeover_seek(struct takeover_work *w, enum takeover_reason reason, int64_t
     end_candidacy(w->t);
     w->t->ask_at = w->now;
     plan_candidacy(w, wait_ns);
-    change(w, TAKEOVER_SEEK, reason);
+    takeover_change(w, TAKEOVER_SEEK, reason);
 }
 
 static bool has_majority(const struct takeover *t)
@@ -148,11 +155,11 @@ static void ask_to_accept(struct takeover_work *w)
     takeover_send_to_voters(w, TAKEOVER_ACCEPT);
 }
 
-static void serve(struct takeover_work *w, enum takeover_reason reason)
+void takeover_serve(struct takeover_work *w, enum takeover_reason reason)
 {
     struct takeover *t = w->t;
     t->ask_at = instant_add(w->now, TAKEOVER_ASK_MS * NS_PER_MS);
-    change(w, TAKEOVER_SERVE, reason);
+    takeover_change(w, TAKEOVER_SERVE, reason);
     takeover_tell_endpoints(w);
     if (!t->known.epoch)
         return;
@@ -182,9 +189,9 @@ void takeover_stand(struct takeover_work *w, enum takeover_reason reason)
     if (t->has_best)
         t->proposal = t->accepted;
     t->votes = 1u << place;
-    change(w, TAKEOVER_STAND, reason);
+    takeover_change(w, TAKEOVER_STAND, reason);
     if (has_majority(t))
-        serve(w, TAKEOVER_ELECTED);
+        takeover_serve(w, TAKEOVER_ELECTED);
     else
         takeover_send_to_voters(w, TAKEOVER_PREPARE);
 }
@@ -199,7 +206,7 @@ void takeover_take_promise(struct takeover_work *w, int voter, const struct take
         t->proposal = *m->value;
     }
     if (has_majority(t))
-        serve(w, TAKEOVER_ELECTED);
+        takeover_serve(w, TAKEOVER_ELECTED);
 }
 
 void takeover_take_vote(struct takeover_work *w, int voter)
@@ -320,7 +327,7 @@ void takeover_follow(struct takeover_work *w, const struct voter *server, struct
     end_candidacy(t);
     t->server = *server;
     t->broken_at = INSTANT_NEVER;
-    change(w, TAKEOVER_FOLLOW, TAKEOVER_FOUND);
+    takeover_change(w, TAKEOVER_FOLLOW, TAKEOVER_FOUND);
 }
 
 /* --- the interface --- */
@@ -328,37 +335,17 @@ void takeover_follow(struct takeover_work *w, const struct voter *server, struct
 void takeover_init(struct takeover *t, const struct voter *self, uint64_t random, struct instant now)
 {
     *t = (struct takeover){
-        .self = *self, .state = TAKEOVER_SEEK, .random = random, .ask_at = now, .since = now};
+        .self = *self, .state = TAKEOVER_SEEK, .random = random, .ask_at = now, .since = now, .lost_at = now};
     t->stand_at = t->broken_at = INSTANT_NEVER;
     t->lost_ns = TAKEOVER_LOST_MS * NS_PER_MS;
     t->doubt_ns = TAKEOVER_DOUBT_MS * NS_PER_MS;
     t->heard = now;
 }
 
-void takeover_forget(struct takeover *t, struct instant now)
-{
-    const struct voter self = t->self;
-    const bool newer = t->known.epoch != 0;
-    const uint64_t epoch = newer ? t->known.epoch : t->floor_epoch;
-    const uint32_t round = newer ? t->known.round : t->floor_round;
-    takeover_init(t, &self, t->random, now);
-    t->floor_epoch = epoch;
-    t->floor_round = round;
-}
-
 bool takeover_elects(const struct takeover *t)
 {
     return t->known.voter_count > 1 ||
            (t->known.voter_count == 1 && takeover_is_self(t, &t->known.voters[0]));
-}
-
-void takeover_begin(struct takeover *t, struct instant now, struct takeover_actions *out)
-{
-    struct takeover_work w = takeover_work(t, now, out);
-    assert(t->state == TAKEOVER_SEEK && !t->known.epoch);
-    t->ballot = t->promised = (struct ballot){1, t->self.incarnation};
-    t->highest = 1;
-    serve(&w, TAKEOVER_BEGUN);
 }
 
 int takeover_learn(struct takeover *t, const struct world_record *record, struct instant now,

@@ -45,6 +45,13 @@
  * that each passed on would keep the job looking for lost voters for ever. But it sends the record to a voter
  * of it, which is no new agent: all other agents that knew the record may have ended.
  *
+ * Where each world has all ranks (takeover_all_ranks: a static job), two worlds never train at once, whatever
+ * agents serve: a rank has one agent at a time, and an agent is in one world. Votes only choose the server,
+ * and lost voters need not be waited for. An agent without a server for TAKEOVER_ALONE_MS and twice the time
+ * in which a loss is noticed forgets its record: at the endpoint it begins the job again, elsewhere it does
+ * so once an agent serves without that record. An agent without a record takes one from a server only, and
+ * goes on serving until then. A voter that has forgotten its promises votes no more about that round.
+ *
  * A candidate's knowledge changes in one function (learn in takeover.c). A newer record ends the candidacy or
  * the office there, or completes it if the record is the agent's own proposal. */
 #ifndef MUSTER_RENDEZVOUS_TAKEOVER_TAKEOVER_H
@@ -92,7 +99,8 @@ extern "C" {
     X(TAKEOVER_OUTDATED, "a newer round is known")                                                           \
     X(TAKEOVER_NO_ANSWER, "no majority of the voters has answered")                                          \
     X(TAKEOVER_OTHERS_PROPOSAL, "the round that was chosen is that of another server")                       \
-    X(TAKEOVER_LEAVING, "this node leaves the job")
+    X(TAKEOVER_LEAVING, "this node leaves the job")                                                          \
+    X(TAKEOVER_AGAIN, "most voters are lost, and the job begins again at its endpoint")
 
 /* symbol, meaning */
 #define TAKEOVER_ACTIONS(X)                                                                                  \
@@ -124,6 +132,7 @@ enum {
     TAKEOVER_DOUBT_MS = 1500, /* silence after which a voter promises to another candidate */
     TAKEOVER_ASK_MS = 250,
     TAKEOVER_PATIENCE_MS = 3000, /* with voters that do not answer */
+    TAKEOVER_ALONE_MS = 3000,    /* see above: an election is over by then */
     TAKEOVER_STAY_MS = 10000,    /* an agent that leaves votes no longer: by then the loss of another is
                                     noticed, and the next round decided */
     TAKEOVER_SPREAD_MS = 500,    /* an agent that leaves repeats the record of the next round so long */
@@ -169,11 +178,15 @@ struct takeover {
     bool hearsay; /* `known` comes from agents that did not serve, and this agent knew no record before */
     uint64_t floor_epoch; /* no record or message of an earlier round of this job counts: this agent knew a */
     uint32_t floor_round; /* newer round before it forgot its records. 0,0: it has forgotten none */
+    bool forgot_votes;    /* it was a voter of that round */
+    struct voter lost_voter; /* the first of that round's voters that did not answer; its name is "": none */
     struct voter past[RECORD_VOTERS]; /* voters of the records before, the latest first: until past_until this
                                          agent looks for the server at them, or shows itself to them */
     int past_count;
     struct instant past_until;
-    bool works; /* own workers, of whatever round, have not ended */
+    bool works;     /* own workers, of whatever round, have not ended */
+    bool all_ranks; /* each world has all ranks of the job */
+    bool endpoint;  /* all_ranks: this agent listens at the job's endpoint */
     /* as a voter of `known` */
     struct ballot promised, accepted_at;
     bool has_accepted;
@@ -194,13 +207,15 @@ struct takeover {
     struct instant left_at;    /* leaves */
     struct instant stay_until; /* leaves: it goes in any case */
     /* times */
-    struct instant heard;          /* FOLLOW: the server */
-    struct instant broken_at;      /* FOLLOW: its connection; never: it is whole */
-    struct instant stand_at;       /* SEEK; never: no voter, or not yet decided */
-    struct instant send_at;        /* STAND, SERVE, leaves: messages to voters are repeated */
-    struct instant ask_at;         /* SEEK, SERVE: messages about the server are due */
-    struct instant since;          /* STAND: the candidacy; SERVE: the proposal */
-    struct voter server;           /* FOLLOW */
+    struct instant heard;     /* FOLLOW: the server */
+    struct instant broken_at; /* FOLLOW: its connection; never: it is whole */
+    struct instant stand_at;  /* SEEK; never: no voter, or not yet decided */
+    struct instant send_at;   /* STAND, SERVE, leaves: messages to voters are repeated */
+    struct instant ask_at;    /* SEEK, SERVE: messages about the server are due */
+    struct instant since;     /* STAND: the candidacy; SERVE: the proposal */
+    struct instant lost_at;   /* SEEK, STAND: without a server since then */
+    struct instant again_at;  /* all_ranks: when an agent last served anew, without this agent's record */
+    struct voter server;      /* FOLLOW */
     struct agent_incarnation gone; /* a server that serves no more: its answers from before may come late */
     struct ballot office;          /* FOLLOW: the server's */
     int64_t lost_ns, doubt_ns; /* TAKEOVER_LOST_MS, TAKEOVER_DOUBT_MS; longer where heartbeats are slower */
@@ -211,7 +226,12 @@ struct takeover {
 /* Begins in SEEK. self is copied. random: for the time between two candidacies. */
 void takeover_init(struct takeover *t, const struct voter *self, uint64_t random, struct instant now);
 
-/* As takeover_init, for an agent that goes on: nothing of a round before the known one counts afterwards. */
+/* After it: each world of the job has all of its ranks, and each rank has one agent at a time. at_endpoint:
+ * this agent listens at the job's endpoint, where no other does. */
+void takeover_all_ranks(struct takeover *t, bool at_endpoint);
+
+/* As takeover_init, for an agent that goes on: nothing of a round before the known one counts afterwards, and
+ * if it had a vote about the round after that, it has none any more. */
 void takeover_forget(struct takeover *t, struct instant now);
 
 /* The record that this agent passes on to others than its voters: known, or an empty record (epoch 0) while

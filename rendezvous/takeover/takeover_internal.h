@@ -1,5 +1,5 @@
-/* takeover_internal.h - the steps of takeover.c, takeover_leave.c, takeover_messages.c and takeover_time.c,
- * shared by these only. */
+/* takeover_internal.h - the steps of takeover.c, takeover_again.c, takeover_leave.c, takeover_messages.c and
+ * takeover_time.c, shared by these only. */
 #ifndef MUSTER_RENDEZVOUS_TAKEOVER_TAKEOVER_INTERNAL_H
 #define MUSTER_RENDEZVOUS_TAKEOVER_TAKEOVER_INTERNAL_H
 
@@ -43,6 +43,11 @@ void takeover_tell_endpoints(struct takeover_work *w);
 void takeover_send_to_voters(struct takeover_work *w, enum takeover_message_kind kind);
 /* A random time below that (splitmix64). */
 int64_t takeover_draw_ns(struct takeover *t, int64_t below_ns);
+void takeover_change(struct takeover_work *w, enum takeover_state state, enum takeover_reason reason);
+/* Whether an agent in this state serves, or has a server. */
+bool takeover_leads(enum takeover_state state);
+/* In SEEK or STAND. */
+void takeover_serve(struct takeover_work *w, enum takeover_reason reason);
 /* A voter stands no earlier than after wait_ns and its turn. */
 void takeover_seek(struct takeover_work *w, enum takeover_reason reason, int64_t wait_ns);
 void takeover_stand(struct takeover_work *w, enum takeover_reason reason);
@@ -55,6 +60,15 @@ void takeover_chosen(struct takeover_work *w);
 /* As takeover_learn. */
 int takeover_take_record(struct takeover_work *w, const struct world_record *record,
                          struct muster_error *err);
+
+/* --- takeover_again.c --- */
+
+/* This agent's index among the voters of the known record; -1: it is none, or has forgotten its votes. */
+int takeover_own_vote(const struct takeover *t);
+/* Whether the sender's record counts for this agent. shows_office: the sender serves. */
+bool takeover_may_take(const struct takeover *t, bool shows_office);
+/* all_ranks: if the agent has waited for lost voters for long enough, it forgets them. Whether it did. */
+bool takeover_begin_again(struct takeover_work *w);
 
 /* --- takeover_leave.c --- */
 

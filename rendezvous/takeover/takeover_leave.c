@@ -35,7 +35,7 @@ void takeover_leave_decided(struct takeover_work *w)
     struct takeover *t = w->t;
     if (!t->leaves || !is_decided(t))
         return;
-    if (record_find_voter(&t->known, t->self.incarnation) >= 0) {
+    if (takeover_own_vote(t) >= 0) {
         /* It was under way when this agent left. The round after it needs this vote. */
         t->left_round = t->known.round;
         t->left_at = t->send_at = w->now;
@@ -52,7 +52,7 @@ void takeover_leave_take(struct takeover_work *w, const struct takeover_message 
     if (voter < 0 || record_compare(m->known, &t->known) != 0)
         return;
     t->leaving |= 1u << voter;
-    if (!t->leaves && record_find_voter(&t->known, t->self.incarnation) >= 0)
+    if (!t->leaves && takeover_own_vote(t) >= 0)
         takeover_send(w, TAKEOVER_KNOWN, m->from);
 }
 
@@ -70,7 +70,7 @@ bool takeover_stays(const struct takeover *t, struct instant now)
         return false;
     if (is_decided(t))
         return true;
-    if (record_find_voter(&t->known, t->self.incarnation) < 0)
+    if (takeover_own_vote(t) < 0)
         return false;
     for (int i = 0; i < t->known.voter_count; i++)
         if (may_stand(t, i, now))

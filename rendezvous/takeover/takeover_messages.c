@@ -52,7 +52,7 @@ static void on_prepare(struct takeover_work *w, const struct takeover_message *m
         nack(w, m);
         return;
     }
-    if (record_find_voter(&t->known, t->self.incarnation) < 0)
+    if (takeover_own_vote(t) < 0)
         return;
     if (takeover_is_served(t, w->now) && !from_server(t, m)) {
         answer_who_serves(w, m->from);
@@ -73,7 +73,7 @@ static void on_accept(struct takeover_work *w, const struct takeover_message *m)
         nack(w, m);
         return;
     }
-    if (record_find_voter(&t->known, t->self.incarnation) < 0)
+    if (takeover_own_vote(t) < 0)
         return;
     if (ballot_compare(m->ballot, t->promised) > 0)
         give_way(w, m);
@@ -98,7 +98,7 @@ static void on_answer(struct takeover_work *w, const struct takeover_message *m)
 static void on_nack(struct takeover_work *w, const struct takeover_message *m)
 {
     struct takeover *t = w->t;
-    if (!m->known->epoch || record_compare(m->known, &t->known) != 0 ||
+    if (!t->known.epoch || !m->known->epoch || record_compare(m->known, &t->known) != 0 ||
         ballot_compare(m->ballot, t->ballot) <= 0)
         return;
     t->highest = m->ballot.number > t->highest ? m->ballot.number : t->highest;
@@ -124,6 +124,10 @@ static void on_moved(struct takeover_work *w, const struct takeover_message *m)
             takeover_act(w, TAKEOVER_ASK, m->server);
         return;
     }
+    if (!m->known->epoch && t->all_ranks && from_server(t, m) && ballot_compare(m->ballot, t->office) > 0)
+        takeover_forget(t, w->now); /* so has its server */
+    else if (!m->known->epoch)
+        t->again_at = w->now;
     if (is_behind(t, m) || (t->known.epoch && ballot_compare(m->ballot, t->promised) < 0)) {
         nack(w, m);
         return;
@@ -191,13 +195,16 @@ void takeover_receive(struct takeover *t, const struct takeover_message *m, stru
 {
     struct takeover_work w = takeover_work(t, now, out);
     const bool other = t->known.epoch && m->known->epoch && m->known->epoch != t->known.epoch;
+    if (other && m->kind == TAKEOVER_MOVED && shows_office(m) && is_sound(m))
+        t->again_at = now; /* the job has begun again, and has a world */
     if (other || takeover_is_below_floor(t, m->known) || !is_sound(m)) {
         t->refused++;
         return;
     }
     if (takeover_is_self(t, m->from))
         return;
-    (void)takeover_take_record(&w, m->known, NULL);
+    if (takeover_may_take(t, shows_office(m)))
+        (void)takeover_take_record(&w, m->known, NULL);
     if (shows_office(m))
         takeover_heard(t, m->from->incarnation, now);
     else
@@ -236,7 +243,8 @@ void takeover_asked(struct takeover *t, const struct voter *from, const struct w
                     struct instant now, struct takeover_actions *out)
 {
     struct takeover_work w = takeover_work(t, now, out);
-    (void)takeover_take_record(&w, known, NULL);
+    if (takeover_may_take(t, false))
+        (void)takeover_take_record(&w, known, NULL);
     takeover_note_voter(t, from->incarnation, now);
     note_informed(t, from->incarnation, known);
     answer_who_serves(&w, from);

@@ -110,6 +110,8 @@ void takeover_tick(struct takeover *t, struct instant now, struct takeover_actio
     struct takeover_work w = takeover_work(t, now, out);
     if (t->state == TAKEOVER_FOLLOW && instant_reached(now, silence_limit(t)))
         takeover_seek(&w, takeover_loss(t), 0);
+    if (takeover_begin_again(&w))
+        return;
     if (t->state == TAKEOVER_SEEK)
         tick_seek(&w);
     else if (t->state == TAKEOVER_STAND)

@@ -39,7 +39,7 @@ struct roster_join membership_join(const struct membership *m, bool local)
 }
 
 struct roster *membership_make_roster(const struct membership *m, const struct world_record *known,
-                                      struct muster_error *err)
+                                      const struct voter *lost, struct muster_error *err)
 {
     struct roster_options options = {
         .job_id = m->options.job_id,
@@ -58,7 +58,7 @@ struct roster *membership_make_roster(const struct membership *m, const struct w
         .stop_timeout_ns = m->options.stop_timeout_ns,
         .votes = known != NULL,
         .continues = known && known->epoch,
-        .before = known && known->epoch ? &known->voters[0] : NULL,
+        .before = known && known->epoch ? &known->voters[0] : lost,
         .round = known && known->epoch ? known->round + 1 : 0,
     };
     if (transport_random_bytes(&options.epoch, sizeof options.epoch, err) ||

@@ -84,9 +84,10 @@ int transport_random_bytes(void *out, size_t size, struct muster_error *err);
 /* The JOIN of m; its texts point into m. */
 struct roster_join membership_join(const struct membership *m, bool local);
 /* The roster for m's options, with a fresh epoch; hosted by the process and server transports. known: the
- * newest record of the job's worlds (epoch 0: none); NULL: a world in process, which does not vote. */
+ * newest record of the job's worlds (epoch 0: none); NULL: a world in process, which does not vote. lost:
+ * this agent was in a world of the job, and begins again without this voter; NULL: none. */
 struct roster *membership_make_roster(const struct membership *m, const struct world_record *known,
-                                      struct muster_error *err);
+                                      const struct voter *lost, struct muster_error *err);
 
 /* After each step of a hosted roster and before its actions are executed: calls world_forms if a world
  * other than *announced was formed. */

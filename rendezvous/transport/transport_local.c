@@ -111,7 +111,7 @@ int transport_local_open(struct membership *m, struct muster_error *err)
         return error_set(err, MUSTER_E_NOMEM, "no memory for a world in process");
     struct roster_join join = membership_join(m, true);
     struct roster_event event = {.kind = ROSTER_JOIN, .join = &join};
-    m->transport->roster = membership_make_roster(m, NULL, err);
+    m->transport->roster = membership_make_roster(m, NULL, NULL, err);
     if (!m->transport->roster || roster_actions_init(&m->transport->actions, 1, err) ||
         step(m, &event, err)) {
         process_close(m, 0);

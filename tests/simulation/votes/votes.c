@@ -7,11 +7,11 @@
 #include "proto/base/mem.h"
 #include "tests/simulation/votes/votes_internal.h"
 
-/* After the last fault a world runs within this time, if one can: 10 s, and two round trips of the slowest
- * messages (a round trip takes up to 1 s in some schedules). */
+/* After the last fault a world runs within this time, if one can: 10 s, or 25 s where lost voters are waited
+ * for first, and two round trips of the slowest messages (a round trip takes up to 1 s in some schedules). */
 static int64_t patience_ns(const struct votes_job *job)
 {
-    return 10 * NS_PER_S + 4 * job->schedule->delay_ms * NS_PER_MS;
+    return (job->schedule->all_ranks ? 25 : 10) * NS_PER_S + 4 * job->schedule->delay_ms * NS_PER_MS;
 }
 
 static void kill_node(struct votes_job *job, int node, int64_t for_ms)

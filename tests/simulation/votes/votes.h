@@ -14,6 +14,9 @@
  * Where agents leave in order and one other ends at about that time (drains), a world runs again, unless none
  * of the newest round's voters is left.
  *
+ * Where a world needs all agents (all_ranks), it runs again within 25 s and two round trips once all are
+ * there, however many voters were lost.
+ *
  * A job begins again at its endpoint if its endpoint's agent and as many others as a world needs are started
  * again while all that know the job are cut off. Where half of the agents suffice for a world, the two may
  * train at one time: that is not an error here. */
@@ -63,6 +66,7 @@ struct votes_schedule {
     bool stuck;       /* directed: it leaves no majority of voters */
     bool quiet;       /* agents end, one at a time; nothing else happens */
     bool drains;      /* agents leave in order, and one ends at about that time; nothing else happens */
+    bool all_ranks;   /* a world has all agents, and they do not wait for lost voters for ever */
     int endpoints;    /* the first nodes are the endpoints; the first one begins the job */
     int64_t delay_ms; /* the longest of a message; a few take seconds */
     int drop_permille;
@@ -82,6 +86,7 @@ struct votes_outcome {
 void votes_random(uint64_t seed, struct votes_schedule *schedule);
 void votes_quiet(uint64_t seed, struct votes_schedule *schedule);
 void votes_drains(uint64_t seed, struct votes_schedule *schedule);
+void votes_all_ranks(uint64_t seed, struct votes_schedule *schedule);
 /* Plays a job. trace: also prints it. */
 void votes_run(const struct votes_schedule *schedule, bool trace, struct votes_outcome *outcome);
 /* Schedules for what random ones show too rarely: NULL after the last one. */

@@ -39,12 +39,12 @@ place(rendezvous/takeover/takeover_messages.c [=[if (voter < 0 || record_compare
   [=[if (voter < 0 || (!PLANTED(VOTE_DECIDED) && record_compare(m->known, &t->known) != 0) ||]=])
 
 bug(VOTE_OTHERS "votes of agents that are no voters of the round count")
-place(rendezvous/takeover/takeover_messages.c [=[    if (record_find_voter(&t->known, t->self.incarnation) < 0)
+place(rendezvous/takeover/takeover_messages.c [=[    if (takeover_own_vote(t) < 0)
         return;
     if (ballot_compare(m->ballot, t->promised) > 0)
         give_way(w, m);
     t->has_accepted = true;]=]
-  [=[    if (record_find_voter(&t->known, t->self.incarnation) < 0 && !PLANTED(VOTE_OTHERS))
+  [=[    if (takeover_own_vote(t) < 0 && !PLANTED(VOTE_OTHERS))
         return;
     if (ballot_compare(m->ballot, t->promised) > 0)
         give_way(w, m);
@@ -111,3 +111,11 @@ place(rendezvous/takeover/takeover_leave.c [=[    t->send_at = w->now;
 bug(VOTE_LATE_ANSWER "an agent follows a server that has left, for an answer from before")
 place(rendezvous/takeover/takeover_messages.c [=[if (none || agent_incarnation_equal(m->server->incarnation, t->gone))]=]
   [=[if (none || (agent_incarnation_equal(m->server->incarnation, t->gone) && !PLANTED(VOTE_LATE_ANSWER)))]=])
+
+bug(VOTE_WAITS "agents of a world with all ranks wait for lost voters")
+place(rendezvous/takeover/takeover_again.c [=[    if (!may_begin_again(t, w->now))]=]
+  [=[    if (PLANTED(VOTE_WAITS) || !may_begin_again(t, w->now))]=])
+
+bug(VOTE_HEARSAY "an agent that begins again gives way to agents that only look for the server")
+place(rendezvous/takeover/takeover_again.c [=[    return shows_office || !t->all_ranks || t->known.epoch;]=]
+  [=[    return shows_office || !t->all_ranks || t->known.epoch || PLANTED(VOTE_HEARSAY);]=])

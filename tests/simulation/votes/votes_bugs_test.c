@@ -27,7 +27,9 @@ static int64_t find_seed(struct votes_outcome *outcome)
         if (is_shown(directed, outcome))
             return -1 - i;
     for (int64_t seed = 1; seed <= seeds; seed++) {
-        (seed % 4 ? votes_random : votes_drains)((uint64_t)seed, &schedule);
+        (seed % 4 == 0   ? votes_drains
+         : seed % 8 == 1 ? votes_all_ranks
+                         : votes_random)((uint64_t)seed, &schedule);
         votes_run(&schedule, false, outcome);
         if (outcome->broken)
             return seed;

@@ -197,6 +197,14 @@ bool votes_one_can_stand(const struct votes_job *job)
     return found;
 }
 
+static bool has_all(const struct votes_job *job)
+{
+    int nodes = 0;
+    for (int i = 0; i < job->schedule->nodes; i++)
+        nodes += job->nodes[i].up && !job->nodes[i].leaves;
+    return nodes == job->schedule->nodes;
+}
+
 /* A majority of the newest record's voters lives, a member that may stand among them, and as many agents as a
  * world needs can find them. */
 bool votes_can_go_on(const struct votes_job *job)
@@ -204,6 +212,8 @@ bool votes_can_go_on(const struct votes_job *job)
     const struct world_record *last = newest(job);
     bool endpoint = false;
     int voters = 0, nodes = 0;
+    if (job->schedule->all_ranks)
+        return has_all(job);
     for (int i = 0; i < job->schedule->nodes; i++) {
         const struct votes_node *n = &job->nodes[i];
         if (!n->up)

@@ -3,8 +3,9 @@
  *     simulate_votes [--seed FIRST] [--seeds COUNT] [--trace]    random ones; --trace prints one
  *     simulate_votes --quiet ...                                 agents that end, one at a time
  *     simulate_votes --drains ...                                agents leave in order, another ends
- * simulate_votes --directed INDEX --trace simulate_votes_mutated --mutation N ... with a planted bug; list:
- * the bugs */
+ *     simulate_votes --all-ranks ...                             a world needs all agents
+ *     simulate_votes --directed INDEX --trace
+ *     simulate_votes_mutated --mutation N ...                    with a planted bug; -1: their list */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,9 +38,8 @@ static void add(struct totals *totals, int64_t seed, const struct votes_outcome 
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: simulate_votes [--seed FIRST] [--seeds COUNT] [--quiet | --drains] [--directed "
-                    "INDEX] [--mutation N] "
-                    "[--trace]\n");
+    fprintf(stderr, "usage: simulate_votes [--seed FIRST] [--seeds COUNT] [--quiet | --drains | --all-ranks] "
+                    "[--directed INDEX] [--mutation N] [--trace]\n");
     return 2;
 }
 
@@ -54,10 +54,17 @@ int main(int argc, char **argv)
             int64_t *value;
         } options[] = {
             {"--seed", &seed}, {"--seeds", &seeds}, {"--directed", &directed}, {"--mutation", &mutation}};
-        const bool quiet = !strcmp(argv[i], "--quiet"), drains = !strcmp(argv[i], "--drains");
-        bool known = !strcmp(argv[i], "--trace") || quiet || drains;
-        trace |= !strcmp(argv[i], "--trace");
-        make = quiet ? votes_quiet : drains ? votes_drains : make;
+        static const struct {
+            const char *name;
+            void (*make)(uint64_t, struct votes_schedule *);
+        } makers[] = {{"--quiet", votes_quiet}, {"--drains", votes_drains}, {"--all-ranks", votes_all_ranks}};
+        bool known = !strcmp(argv[i], "--trace");
+        trace |= known;
+        for (size_t k = 0; !known && k < sizeof makers / sizeof *makers; k++)
+            if (!strcmp(argv[i], makers[k].name)) {
+                make = makers[k].make;
+                known = true;
+            }
         for (size_t k = 0; !known && k < sizeof options / sizeof *options; k++)
             if (!strcmp(argv[i], options[k].name))
                 known = i + 1 < argc && text_int64(argv[++i], options[k].value);

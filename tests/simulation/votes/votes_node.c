@@ -21,6 +21,8 @@ void votes_start(struct votes_job *job, int node)
     n->stop_ns = NS_PER_MS * (20 + votes_below(&job->random, 1500));
     votes_say(job, node, "starts");
     takeover_init(&n->t, self, test_random(&job->random), job->instant);
+    if (job->schedule->all_ranks)
+        takeover_all_ranks(&n->t, node == 0);
     if (node == 0) {
         struct takeover_actions actions;
         takeover_begin(&n->t, job->instant, &actions);
@@ -319,7 +321,8 @@ void votes_arrive(struct votes_job *job, int node, const struct votes_message *m
     case VOTES_JOIN:
         takeover_asked(&n->t, message->from, message->known, job->instant, &actions);
         votes_carry_out(job, node, &actions);
-        if (n->up && n->t.state == TAKEOVER_SERVE)
+        /* An agent that knows more than this server is no member yet. */
+        if (n->up && n->t.state == TAKEOVER_SERVE && (n->t.known.epoch || !message->known->epoch))
             votes_server_joined(job, node, message);
         break;
     case VOTES_ORDER:

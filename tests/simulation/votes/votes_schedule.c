@@ -81,6 +81,18 @@ void votes_random(uint64_t seed, struct votes_schedule *s)
     add(s, until_ms, VOTES_CALM, -1, 0, 0);
 }
 
+/* As a random one, but most agents come back. */
+void votes_all_ranks(uint64_t seed, struct votes_schedule *s)
+{
+    uint64_t random = seed * UINT64_C(0x2545f4914f6cdd1d) + 4;
+    votes_random(seed, s);
+    s->all_ranks = true;
+    s->min = s->max = s->nodes;
+    for (int i = 0; i < s->fault_count; i++)
+        if (s->faults[i].for_ms < 0 && votes_below(&random, 10))
+            s->faults[i].for_ms = 100 + votes_below(&random, 12000);
+}
+
 /* The voters stand 300 ms apart: an election of three messages is over by then. */
 void votes_quiet(uint64_t seed, struct votes_schedule *s)
 {

@@ -86,7 +86,8 @@ static void propose(struct votes_job *job, int node)
     const struct votes_world *known = votes_known(job, node);
     static const struct votes_world none;
     const struct voter *spare = NULL;
-    struct votes_world next = {.record = {.epoch = UINT64_C(1) << 32 | n->self->incarnation.low}};
+    struct votes_world next = {
+        .record = {.epoch = (uint64_t)(1 + job->world_count) << 32 | n->self->incarnation.low}};
     struct takeover_actions actions;
     add_member(&next, node, n->self->incarnation);
     for (int old = 1; old >= 0; old--)

@@ -3,7 +3,7 @@
 #include "tests/simulation/votes/votes.h"
 #include "tests/support/cmocka_all.h"
 
-enum { SEEDS = 2500, QUIET_SEEDS = 600, DRAINS_SEEDS = 1000 };
+enum { SEEDS = 2500, QUIET_SEEDS = 600, DRAINS_SEEDS = 1000, ALL_RANKS_SEEDS = 1000 };
 
 static void random_schedules_hold(void **state)
 {
@@ -43,6 +43,26 @@ static void nobody_leaves_a_server_that_serves(void **state)
     assert_true(takeovers > QUIET_SEEDS);
 }
 
+/* Whatever was lost, and however many voters: a job whose agents are all there trains again. */
+static void a_job_with_all_its_ranks_waits_for_no_voter(void **state)
+{
+    struct votes_schedule schedule;
+    struct votes_outcome outcome;
+    unsigned again = 0, stuck = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= ALL_RANKS_SEEDS; seed++) {
+        votes_all_ranks(seed, &schedule);
+        votes_run(&schedule, false, &outcome);
+        if (outcome.broken)
+            fail_msg("seed %llu: %s (simulate_votes --all-ranks --seed %llu --trace)",
+                     (unsigned long long)seed, outcome.text, (unsigned long long)seed);
+        again += outcome.jobs > 1;
+        stuck += outcome.stuck;
+    }
+    assert_true(again > ALL_RANKS_SEEDS / 20);
+    assert_true(stuck < ALL_RANKS_SEEDS / 2);
+}
+
 /* Agents that have left vote until the next round is decided. */
 static void the_end_of_one_more_agent_costs_no_majority(void **state)
 {
@@ -80,6 +100,7 @@ int main(void)
         cmocka_unit_test(random_schedules_hold),
         cmocka_unit_test(nobody_leaves_a_server_that_serves),
         cmocka_unit_test(the_end_of_one_more_agent_costs_no_majority),
+        cmocka_unit_test(a_job_with_all_its_ranks_waits_for_no_voter),
         cmocka_unit_test(directed_schedules_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
