@@ -2,6 +2,7 @@
  * fake_nvml_facts.c a new one. */
 #include "tests/support/libraries/fake_nvml.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@ enum { DRIVER_NOT_LOADED = 9, DEVICES = 64 };
 
 static struct fake_device devices[DEVICES];
 static int device_count, gpu_count;
+static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
 
 EXPORT int nvmlInit_v2(void);
 EXPORT int nvmlShutdown(void);
@@ -108,13 +110,14 @@ int fake_enter(const char *function, const struct fake_device *device)
 int nvmlInit_v2(void)
 {
     const char *text = getenv("FAKE_NVML");
-    device_count = gpu_count = 0;
     FAKE_ENTER(NULL);
     if (!text || !strcmp(text, "fail"))
         return DRIVER_NOT_LOADED;
     if (!strcmp(text, "crash") || !strcmp(text, "hang"))
         (void)do_code(text);
     int instance = -1;
+    (void)pthread_mutex_lock(&listing); /* NVML may be opened by several threads */
+    device_count = gpu_count = 0;
     for (const char *at = text; *at && device_count < DEVICES;) {
         size_t length = strcspn(at, " +");
         struct fake_device *device = &devices[device_count++];
@@ -127,6 +130,7 @@ int nvmlInit_v2(void)
         instance = *at == '+' ? instance + 2 : -1; /* numbers with gaps, as real ones have */
         at += *at != 0;
     }
+    (void)pthread_mutex_unlock(&listing);
     return FAKE_SUCCESS;
 }
 
