@@ -408,7 +408,7 @@ static void propose(struct transport *c, struct instant now)
     if (!c->proposed)
         return;
     c->proposal.voters[0] = c->rules.self;
-    if (c->revises && takeover_may_revise(&c->rules))
+    if (c->revises && takeover_may_revise(&c->rules, now))
         done = takeover_revise(&c->rules, c->proposal.voters, c->proposal.voter_count, now, &actions);
     else if (!c->revises && takeover_may_propose(&c->rules))
         done = takeover_propose(&c->rules, &c->proposal, now, &actions);

@@ -305,9 +305,14 @@ void roster_fill_event(const struct roster *roster, const struct roster_action *
                        struct membership_event *event);
 
 /* After PROPOSE, or while there is a world: the record of that world, without ballot. Its voters are spread
- * over the ranks from rank 0's on, or from the serving agent's; with two nodes the first spare is the third
- * voter. */
+ * over the ranks of the nodes that are here, from the serving agent's on; with two nodes the first spare is
+ * the third voter. */
 void roster_fill_record(const struct roster *roster, struct world_record *record);
+
+/* Whether the running world has better voters than the record that is known: a spare has joined or left two
+ * nodes, or a voter has gone whose workers were done. Then `record` has them, as after roster_fill_record. */
+bool roster_revise_record(const struct roster *roster, const struct world_record *known,
+                          struct world_record *record);
 
 /* The hosting agent's store is at this port now. Right after the step that formed a world, before its actions
  * are carried out: it is that world's. */

@@ -53,7 +53,6 @@ static const struct roster_member *first_spare(const struct roster *roster)
     return first;
 }
 
-/* 0 but in a static world, where the serving agent keeps the rank that it claims. */
 static int serving_rank(const struct roster *roster)
 {
     for (int rank = 0; rank < roster->world_nodes; rank++)
@@ -62,18 +61,53 @@ static int serving_rank(const struct roster *roster)
     return 0;
 }
 
+/* The members whose agents are here, by rank from the serving agent's on, as slots. Their number. */
+static int list_present(const struct roster *roster, int *slots)
+{
+    const int first = serving_rank(roster);
+    int count = 0;
+    for (int i = 0; i < roster->world_nodes; i++) {
+        const int slot = roster->by_rank[(first + i) % roster->world_nodes];
+        if (roster_slot_taken(&roster->members[slot]))
+            slots[count++] = slot;
+    }
+    return count;
+}
+
 void roster_fill_record(const struct roster *roster, struct world_record *record)
 {
-    const struct roster_member *spare = first_spare(roster);
-    const int first = serving_rank(roster);
+    int *slots = roster->scratch;
+    const int present = list_present(roster, slots);
+    const struct roster_member *spare = roster->world_nodes == 2 && present == 2 ? first_spare(roster) : NULL;
     *record = (struct world_record){.epoch = roster->epoch,
                                     .round = roster->id.round,
                                     .nodes = roster->world_nodes,
                                     .restart_count = roster->restart_count};
-    record->voter_count = record_voter_count(record->nodes, spare != NULL);
+    record->voter_count = record_voter_count(present, spare != NULL);
     for (int i = 0; i < record->voter_count; i++) {
-        const int rank = record_voter_rank(i, record->voter_count, record->nodes);
-        record->voters[i] = voter_of(
-            rank < 0 ? spare : &roster->members[roster->by_rank[(first + rank) % roster->world_nodes]]);
+        const int place = record_voter_rank(i, record->voter_count, present);
+        record->voters[i] = voter_of(place < 0 ? spare : &roster->members[slots[place]]);
     }
+}
+
+/* A node whose workers are done may be lost while the others go on, and come back as another agent. */
+static bool misses_voter(const struct roster *roster, const struct world_record *known)
+{
+    const bool may = roster->count[MEMBER_DONE] + roster->count[MEMBER_DONE_GONE] > 0;
+    for (int i = 0; may && i < known->voter_count; i++)
+        if (roster_slots_find(roster, known->voters[i].incarnation, true) < 0)
+            return true;
+    return false;
+}
+
+bool roster_revise_record(const struct roster *roster, const struct world_record *known,
+                          struct world_record *record)
+{
+    if (roster->state != JOB_RUNNING || (known->nodes != 2 && !misses_voter(roster, known)))
+        return false;
+    roster_fill_record(roster, record);
+    bool same = record->voter_count == known->voter_count;
+    for (int i = 0; same && i < known->voter_count; i++)
+        same = record_find_voter(known, record->voters[i].incarnation) >= 0;
+    return !same;
 }

@@ -118,23 +118,10 @@ void server_keep_proposal(struct transport *c, bool revises)
     server_signal_fd(c->ready_fd);
 }
 
-/* With two nodes the third voter is a spare: the first that is there. */
-static bool has_same_voters(const struct world_record *a, const struct world_record *b)
-{
-    const int third = RECORD_SPARE_VOTER;
-    return a->voter_count == b->voter_count &&
-           (a->voter_count <= third ||
-            agent_incarnation_equal(a->voters[third].incarnation, b->voters[third].incarnation));
-}
-
 void server_tend_voters(struct transport *c)
 {
-    const struct world_record *known = &c->office.known;
-    if (!c->roster || known->nodes != 2 || c->revision_asked || roster_state(c->roster) != JOB_RUNNING)
-        return;
     struct world_record record;
-    roster_fill_record(c->roster, &record);
-    if (has_same_voters(&record, known))
+    if (!c->roster || c->revision_asked || !roster_revise_record(c->roster, &c->office.known, &record))
         return;
     c->revision_asked = true;
     server_keep_proposal(c, true);

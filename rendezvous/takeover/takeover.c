@@ -401,19 +401,20 @@ bool takeover_may_propose(const struct takeover *t)
            (!t->known.epoch || voter_place(t) >= 0);
 }
 
-bool takeover_may_revise(const struct takeover *t)
+/* Without a majority that answers, a proposal would cost the office, and with it the world that runs. */
+bool takeover_may_revise(const struct takeover *t, struct instant now)
 {
-    return t->state == TAKEOVER_SERVE && !t->proposing && t->known.epoch &&
-           ballot_compare(t->known.ballot, t->ballot) == 0;
+    return t->state == TAKEOVER_SERVE && !t->proposing && t->known.epoch && takeover_is_served(t, now);
 }
 
 bool takeover_revise(struct takeover *t, const struct voter *voters, int count, struct instant now,
                      struct takeover_actions *out)
 {
     struct takeover_work w = takeover_work(t, now, out);
-    if (!takeover_may_revise(t))
+    if (!takeover_may_revise(t, now))
         return false;
     t->proposal = t->known;
+    t->proposal.ballot = t->ballot;
     t->proposal.revision++;
     t->proposal.voter_count = count;
     for (int i = 0; i < count; i++)

@@ -294,9 +294,9 @@ bool takeover_propose(struct takeover *t, const struct world_record *record, str
                       struct takeover_actions *out);
 
 /* Proposes other voters for the round in office, with the same members: for a spare that has registered
- * since. voters[0] is this agent. Returns whether it did: it serves the round that it has formed, and
- * proposes nothing else. */
-bool takeover_may_revise(const struct takeover *t);
+ * since, or a member that has gone. voters[0] is this agent. Returns whether it did: it serves, a majority of
+ * the voters answers, and it proposes nothing else. */
+bool takeover_may_revise(const struct takeover *t, struct instant now);
 bool takeover_revise(struct takeover *t, const struct voter *voters, int count, struct instant now,
                      struct takeover_actions *out);
 

@@ -208,8 +208,6 @@ struct cluster {
     struct world_record record, proposal;     /* votes: the last that was chosen; proposed */
     bool proposed;
     bool ran, elected;   /* votes: the record's world; its server was lost, and no record is chosen since */
-    bool went_on;        /* under an elected server, with the voters of its record, of whom some have gone */
-    bool stranded;       /* and then most of them had gone */
     bool handed_over;    /* the server has left in order */
     bool leapt;          /* the serving node's clock: a wait for leases may have been too short */
     bool half_open;      /* connections to a server that vanished */
@@ -402,7 +400,7 @@ void cluster_meet_server(struct cluster *cluster, int node);
 /* The roster's proposal; the voters' answer. */
 void cluster_propose(struct cluster *cluster, int node);
 void cluster_choose(struct cluster *cluster, int node);
-void cluster_look_for_spare(struct cluster *cluster, int node);
+void cluster_revise_voters(struct cluster *cluster, int node);
 
 /* --- cluster_faults.c --- */
 

@@ -122,8 +122,7 @@ void cluster_check_end(struct cluster *cluster)
     if (cluster->broken)
         return;
     if (!roster) {
-        if (!cluster->stranded) /* else it has the right to end */
-            cluster_break(cluster, INVARIANT_END, "nobody served the job");
+        cluster_break(cluster, INVARIANT_END, "nobody served the job");
         return;
     }
     check_codes(cluster);

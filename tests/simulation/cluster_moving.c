@@ -216,7 +216,6 @@ void cluster_elect(struct cluster *cluster)
     if (serves || cluster_is_over(cluster))
         return;
     const int next = has_majority(cluster) ? candidate(cluster) : -1;
-    cluster->stranded |= next < 0 && cluster->went_on;
     /* A server that leaves in order is followed until its word has arrived, or its connection has ended. */
     const bool follows = next >= 0 && cluster->handed_over && cluster->nodes[next].client;
     if (next >= 0 && !follows)
@@ -251,14 +250,12 @@ void cluster_choose(struct cluster *cluster, int i)
     cluster_local_step(cluster, i, &chosen);
 }
 
-/* A spare that has registered since a world of two nodes formed: all three are voters. */
-void cluster_look_for_spare(struct cluster *cluster, int i)
+/* A spare that has registered since a world of two nodes formed is a voter; a member that has gone is none.
+ */
+void cluster_revise_voters(struct cluster *cluster, int i)
 {
     const struct roster *roster = cluster->nodes[i].server->roster;
     struct world_record record;
-    if (cluster->record.nodes != 2 || cluster->record.voter_count != 1 || roster_state(roster) != JOB_RUNNING)
-        return;
-    roster_fill_record(roster, &record);
-    if (record.voter_count == 3)
+    if (has_majority(cluster) && roster_revise_record(roster, &cluster->record, &record))
         cluster->record = record;
 }

@@ -118,7 +118,6 @@ static size_t take(struct cluster *cluster, int i, const struct roster_event *ev
                     roster_job_state_name(roster_state(server->roster)));
         if (i == cluster->endpoint)
             cluster_enter(cluster, roster_state(server->roster));
-        cluster->went_on |= state == JOB_FORMING && roster_state(server->roster) == JOB_RUNNING;
         cluster->ran |= i == cluster->endpoint && roster_state(server->roster) == JOB_RUNNING;
     }
     for (size_t k = 0; k < server->actions.count; k++) {
@@ -132,7 +131,7 @@ static size_t take(struct cluster *cluster, int i, const struct roster_event *ev
     }
     plan_tick(cluster, i);
     if (cluster->options.votes)
-        cluster_look_for_spare(cluster, i);
+        cluster_revise_voters(cluster, i);
     if (server->held && !roster_holds_server(server->roster))
         cluster_close_server(cluster, i);
     if (server->closing && !roster_has_remote(server->roster))

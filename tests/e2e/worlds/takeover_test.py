@@ -475,6 +475,33 @@ class NoMajorityStatic(Takeover):
         begins_again(self, (1, 2), ends=False, started=True)
 
 
+class DoneNodesAreLost(Takeover):
+    """Nodes whose workers are done are lost while the others go on, the serving node first. Other nodes vote for them."""
+
+    count = 5
+    script = WORKER.replace('[ ! -e "$OUT/finish" ]', '[ ! -e "$OUT/finish" ] && [ ! -e "$OUT/done.$NODE" ]')
+
+    def voters(self):
+        return set(self.status(4)["voters"])
+
+    def lose(self, k, voters):
+        (self.out / f"done.{k}").touch()
+        time.sleep(1)
+        self.cluster.nodes[k].kill_pod()
+        wait_until(lambda: self.voters() == voters, lambda: f"voters {voters}, not {self.voters()}: {self.said()}", 20)
+
+    def test_the_voters_are_replaced(self):
+        nodes = range(self.count)
+        self.start(*nodes)
+        self.runs_on(nodes)
+        wait_until(lambda: len(self.voters()) == 5, "five voters")
+        self.lose(0, {"node1", "node2", "node4"})
+        self.lose(2, {"node1", "node3", "node4"})
+        self.assertEqual(self.status(4)["server"]["name"], "node1")
+        self.assertEqual(self.newest(), 0)  # nothing was stopped
+        self.finish(1, 3, 4)
+
+
 def begins_again(job, lost, ends=True, started=False):
     """Two of three voters are lost, and each agent that ends is started again, as an operator of pods does."""
     nodes = range(job.count)

@@ -155,7 +155,7 @@ static void tend_voters(struct votes_job *job, int node)
         }
     const int count = record_voter_count(world->record.nodes, spare >= 0);
     if (world->record.nodes != 2 || (n->t.known.voter_count == count && (kept || count == 1)) ||
-        !takeover_may_revise(&n->t))
+        !takeover_may_revise(&n->t, job->instant))
         return;
     voters[0] = *n->self;
     voters[1] = job->voters[world->incarnations[1].low];

@@ -117,6 +117,37 @@ static void a_round_whose_member_has_gone_has_no_world(void **state)
     destroy(&f);
 }
 
+/* Their workers are done, so the others go on. */
+static void voters_that_have_gone_are_replaced(void **state)
+{
+    struct fixture f;
+    struct world_record known, record;
+    (void)state;
+    create(&f, 5);
+    for (int i = 0; i < 5; i++)
+        join(&f, i);
+    step(&f, (struct roster_event){.kind = ROSTER_CHOSEN});
+    roster_fill_record(f.roster, &known);
+    assert_false(roster_revise_record(f.roster, &known, &record)); /* it does not run yet */
+    for (int i = 0; i < 5; i++)
+        report(&f, i, (struct world_id){42, 0}, MEMBERSHIP_REPORT_RUNNING);
+    for (int i = 1; i < 4; i++) {
+        report(&f, i, (struct world_id){42, 0}, MEMBERSHIP_REPORT_DONE);
+        assert_false(roster_revise_record(f.roster, &known, &record)); /* it is here, and may stand */
+        event_of(&f, i, ROSTER_LEAVE);
+        assert_true(roster_revise_record(f.roster, &known, &record));
+        assert_int_equal(record.nodes, 5);
+        assert_int_equal(record.voter_count,
+                         i < 3 ? 3 : 1); /* two nodes have no majority without each other */
+        assert_string_equal(record.voters[0].name, "a");
+        if (i < 3)
+            assert_string_equal(record.voters[2].name, "e");
+        known = record;
+        assert_false(roster_revise_record(f.roster, &known, &record));
+    }
+    destroy(&f);
+}
+
 static void a_spare_is_the_third_voter_of_two_nodes(void **state)
 {
     struct fixture f;
@@ -185,6 +216,7 @@ int main(void)
         cmocka_unit_test(no_world_goes_out_before_it_is_chosen),
         cmocka_unit_test(the_server_in_office_asks_for_each_round),
         cmocka_unit_test(a_round_whose_member_has_gone_has_no_world),
+        cmocka_unit_test(voters_that_have_gone_are_replaced),
         cmocka_unit_test(a_spare_is_the_third_voter_of_two_nodes),
         cmocka_unit_test(without_a_majority_the_job_ends_with_the_join_timeout),
         cmocka_unit_test(a_restart_of_a_world_that_no_member_saw_has_its_round),

@@ -113,6 +113,41 @@ static void the_next_voter_takes_over_a_second_after_the_connection_broke(void *
     assert_int_equal(c.agents[1].known.epoch, 9);
 }
 
+/* It goes on with the round of the server before, and replaces that server's vote. */
+static void an_elected_server_revises_the_voters(void **state)
+{
+    struct cluster c;
+    struct takeover_actions actions;
+    (void)state;
+    begin(&c, 5, 5);
+    c.dead[0] = true;
+    for (int i = 1; i < AGENTS; i++)
+        takeover_connection(&c.agents[i], false, c.now);
+    tick_all(&c, TAKEOVER_BROKEN_MS);
+    struct takeover *server = &c.agents[1];
+    assert_int_equal(server->state, TAKEOVER_SERVE);
+    const struct voter voters[] = {c.agents[1].self, c.agents[2].self, c.agents[4].self};
+    c.now = instant_add(c.now, TAKEOVER_DOUBT_MS * NS_PER_MS);
+    assert_false(takeover_may_revise(server, c.now)); /* no voter answers: it would cost the office */
+    takeover_heard(server, c.agents[2].self.incarnation, c.now);
+    takeover_heard(server, c.agents[4].self.incarnation, c.now);
+    takeover_workers(server, true);
+    assert_true(takeover_revise(server, voters, 3, c.now, &actions));
+    carry_out(&c, 1, &actions);
+    assert_int_equal(server->state, TAKEOVER_SERVE);
+    assert_int_equal(server->known.round, 0);
+    assert_int_equal(server->known.revision, 1);
+    assert_int_equal(server->known.voter_count, 3);
+    tick_all(&c, TAKEOVER_ASK_MS);
+    assert_int_equal(c.agents[4].known.revision, 1);
+    assert_int_equal(c.agents[4].state, TAKEOVER_FOLLOW);
+    c.dead[1] = true; /* and two of three are left */
+    for (int i = 2; i < AGENTS; i++)
+        takeover_connection(&c.agents[i], false, c.now);
+    tick_all(&c, TAKEOVER_BROKEN_MS);
+    assert_int_equal(c.agents[2].state, TAKEOVER_SERVE);
+}
+
 static void without_a_majority_nobody_takes_over(void **state)
 {
     struct cluster c;
@@ -604,6 +639,7 @@ int main(void)
         cmocka_unit_test(a_majority_is_more_than_half),
         cmocka_unit_test(a_record_that_cannot_be_is_refused_with_its_value),
         cmocka_unit_test(the_next_voter_takes_over_a_second_after_the_connection_broke),
+        cmocka_unit_test(an_elected_server_revises_the_voters),
         cmocka_unit_test(without_a_majority_nobody_takes_over),
         cmocka_unit_test(records_of_others_change_nothing_and_are_counted),
         cmocka_unit_test(a_voter_that_hears_its_server_elects_no_other),
