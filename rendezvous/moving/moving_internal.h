@@ -3,6 +3,7 @@
  *
  *   moving.c          the membership's calls: events, reports, time, creation and end
  *   moving_roles.c    the roles: the transports after each change of the rules (takeover.h)
+ *   moving_time.c     proposals, the rules' time, and a lack of voters
  *   moving_messages.c votes and JOINs of other agents, and the server's messages
  *   moving_leave.c    an agent that has left, and votes until the next round is decided
  *   moving_peers.c    the connections to voters and endpoints
@@ -119,16 +120,19 @@ void moving_act(struct transport *c, const struct takeover_actions *actions);
 void moving_ask_at(struct transport *c, const char *address, uint16_t port, struct instant now);
 /* Carries out the changes. -1: the membership is lost. */
 int moving_change(struct transport *c, struct instant now, struct muster_error *err);
-/* Proposals, time, and the votes' connections. */
-void moving_turn(struct transport *c, struct instant now);
-/* When the rules have something to do. */
-struct instant moving_rules_deadline(const struct transport *c);
 /* For display. */
 void moving_describe(const struct transport *c, struct membership_serving *out);
 /* The agent is a member at its endpoint, without a record. */
 int moving_join_endpoint(struct transport *c, struct muster_error *err);
 /* Opens the door if this agent is a voter. */
 void moving_open_door(struct transport *c, struct instant now);
+
+/* --- moving_time.c --- */
+
+/* Proposals, time, and the votes' connections. */
+void moving_turn(struct transport *c, struct instant now);
+/* When the rules have something to do. */
+struct instant moving_rules_deadline(const struct transport *c);
 
 /* --- moving_leave.c --- */
 
