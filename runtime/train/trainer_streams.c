@@ -13,9 +13,11 @@ int trainer_sync_stream(const struct trainer *trainer, int stream, struct instan
 void trainer_drain(const struct trainer *trainer)
 {
     static const int64_t end_ns = 30 * NS_PER_S; /* copies of a checkpoint take seconds */
-    const struct device_ops *ops = trainer->ops;
+    const struct device_ops *ops = trainer->ops; /* NULL without streams: the creation has failed */
     for (int i = 0; i < STREAM_COUNT; i++) {
         struct muster_error err = {0};
+        if (!trainer->streams[i])
+            continue;
         /* functions of the host cannot be left */
         const struct instant deadline =
             ops->host_streams ? INSTANT_NEVER : instant_add(clock_now(NULL), end_ns);
