@@ -53,9 +53,7 @@ ROWS = (
     ("checkpoint", "checkpoint of GPT-2 124M loaded", ""),
     ("fsdp", "FULL_SHARD step of GPT-2 124M, 2 ranks", ""),
     ("torch_fsdp", "PyTorch GPT of 124M sharded, 2 ranks", ""),
-    ("tokenizer", "token ids of prose, GPT-2's BPE", ""),
     ("comm", "all_gather, 2 ranks, 16 MB", ""),
-    ("comm", "reduce_scatter, 8 ranks on 2 cores, 1 MB", ""),
 )
 
 
