@@ -429,7 +429,6 @@ class NoMajority(ElasticJob):
         self.assertIn("verdict: node rank 0 (node0) is lost, no other agent could be elected", self.agents[2].said())
         self.assertEqual(self.newest(), 0)  # it trained nothing alone
 
-
     def test_the_job_begins_again(self):
         self.arguments = [*self.arguments, "--join-timeout=8"]
         begins_again(self, (0, 1))
