@@ -29,6 +29,7 @@ void client_fill_known(const struct client *client, struct roster_join *join)
     join->epoch = client->epoch;
     join->held_done = client->done;
     join->server_done = client->server_done.epoch && world_id_equal(client->server_done, client->last_world);
+    rank_ranges_copy(&join->done, &client->done_ranks);
     join->lapsed = client->lapsed;
     /* A spare of the server that left has an older world, which that server had finished. */
     join->server_left = client->left_epoch && (client->left_epoch == client->last_world.epoch ||
@@ -181,8 +182,12 @@ int client_receive(struct client *client, const struct wire_message *message, st
         return 0;
     case WIRE_BEAT:
         memcpy(client->progress, message->progress, sizeof client->progress);
-        if (message->server_done.epoch)
+        if (message->server_done.epoch) {
             client->server_done = message->server_done;
+            rank_ranges_copy(&client->done_ranks, &message->done);
+        } else if (message->server_works) {
+            client->server_done = (struct world_id){0}; /* that was another server */
+        }
         client_renew_lease(client, message->number);
         report_queue_forget(client->reports, message->sequence);
         return client_give_withheld(client, now, err);
@@ -336,6 +341,7 @@ static void take_past(struct client *client, const struct roster_join *past)
     client->held_stops = client->options.stops && past->held.epoch;
     client->stopping = client->held_stops ? past->held : (struct world_id){0};
     client->server_done = past->server_done ? past->last : (struct world_id){0};
+    rank_ranges_copy(&client->done_ranks, &past->done);
     client->done = past->held_done;
     client->last_world = past->last;
     client->last_nodes = past->last_nodes;

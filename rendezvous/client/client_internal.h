@@ -43,6 +43,7 @@ struct client {
     uint64_t left_epoch;           /* epoch of the last server that sent HANDOVER; 0: none has */
     struct world_id last_world;    /* world that was given out */
     struct world_id server_done;   /* the world whose part on the server is done */
+    struct rank_ranges done_ranks; /* its nodes that are done */
     bool lapsed;                   /* the lease of that world has ended */
     int last_nodes, last_rank;
     int64_t restart_count; /* from the last world that was given out, or from HANDOVER */

@@ -173,7 +173,9 @@ static void moving_miss(struct membership *m, int rank)
 static void moving_ended(struct membership *m, int rank)
 {
     struct membership *in = inner(m);
-    if (in && in->operations->ended)
+    m->transport->ended = 1 + rank;
+    m->transport->ended_in = m->current;
+    if (in)
         in->operations->ended(in, rank);
 }
 

@@ -72,6 +72,8 @@ struct transport {
     struct roster_join past;
     bool stops; /* its workers were asked to stop */
     bool ends;  /* they were, and the others have too few nodes for another world */
+    int ended;  /* 1 + the rank of a worker that has exited 0 while others of this agent ran; 0: none */
+    struct world_id ended_in; /* its world */
     /* the agent has left */
     enum moving_exit exit;
     struct instant drained_at; /* never: without a drain */

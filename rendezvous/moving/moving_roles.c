@@ -105,14 +105,14 @@ static int open_door(struct transport *c, struct muster_error *err)
     return error_errno(err, "cannot wait for votes: epoll_ctl");
 }
 
-/* A spare that registers with a world of two nodes makes voters of all three. The server may be lost before
- * all of them know that: the informed voter finds the other agent here. The door waits until the world has
- * started. */
+/* A spare that registers with a world of two nodes makes voters of all three, as a node does that comes back.
+ * The server may be lost before all of them know that: the informed voter finds the other agent here. The
+ * door waits until the world has started. */
 static bool may_become_voter(struct transport *c, struct instant now)
 {
     static const int64_t early_ns = NS_PER_S;
     const struct world_record *known = &c->rules.known;
-    if (!c->outer->options.elastic || known->nodes != 2 || known->voter_count != 1)
+    if (known->nodes < 2 || known->voter_count != 1 || (known->nodes == 2 && !c->outer->options.elastic))
         return false;
     if (c->early_at.ns == INSTANT_NEVER.ns)
         c->early_at = instant_add(now, early_ns);
@@ -156,6 +156,13 @@ static void leave_member(struct transport *c)
     c->met = false;
 }
 
+/* A worker has ended while others of this agent run: each server needs to know. */
+static void pass_on_ended(struct transport *c, struct membership *m)
+{
+    if (c->ended && world_id_equal(c->ended_in, c->outer->current))
+        m->operations->ended(m, c->ended - 1);
+}
+
 static int moving_join(struct transport *c, const char *address, uint16_t port, const char *name,
                        struct muster_error *err)
 {
@@ -192,6 +199,7 @@ static int moving_join(struct transport *c, const char *address, uint16_t port, 
         return -1;
     }
     client_set_voted(transport_client_protocol(&c->member), moving_is_voted(c));
+    pass_on_ended(c, &c->member);
     c->drain = true;
     if (epoll_ctl(c->wake, EPOLL_CTL_ADD, c->member.operations->fd(&c->member),
                   &(struct epoll_event){.events = EPOLLIN}) == 0)
@@ -275,6 +283,7 @@ static int take_office(struct transport *c, struct muster_error *err)
     own.server_left = c->past.server_left;
     own.lapsed = c->past.lapsed;
     own.server_done = c->past.server_done;
+    rank_ranges_copy(&own.done, &c->past.done);
     own.epoch = c->past.epoch;
     own.vote_addr = c->rules.self.address;
     own.vote_port = c->rules.self.port;
@@ -285,6 +294,7 @@ static int take_office(struct transport *c, struct muster_error *err)
     if (server_serve(&c->door, roster, &own, &office, err) < 0)
         return -1;
     c->serves = true;
+    pass_on_ended(c, &c->door);
     return report_again(c, err);
 }
 

@@ -130,6 +130,7 @@ static void take_slot(struct roster_work *w, struct roster_member *member)
             roster_act(w, ROSTER_SEND_STOP, member->session, roster_slot_of(roster, member), NULL);
     } else if (join->held.epoch && roster_return_keeps(roster, join)) {
         member->was_done = join->held_done;
+        member->ended = 0;
         member->group_rank = join->last_rank;
         roster_set_state(roster, member, MEMBER_KEEPS);
     } else if (join->held.epoch) {
@@ -326,6 +327,8 @@ static int on_tick_forming(struct roster_work *w)
         roster->hold_until = INSTANT_NEVER;
     if (instant_reached(w->now, roster->gathering))
         roster->gathering = INSTANT_NEVER;
+    if (instant_reached(w->now, roster->absent_until))
+        roster->absent_until = INSTANT_NEVER;
     if (roster->elastic && instant_reached(w->now, roster->state_deadline))
         roster->last_call = instant_min(roster->last_call, w->now);
     roster_settle(w);
@@ -375,7 +378,7 @@ static int on_tick_finishing(struct roster_work *w)
 
 /* Columns: JOIN, LEAVE, DRAIN, REPORT, BEAT, DISCONNECT, TICK, CHOSEN, EVICT. */
 static int (*const step_table[JOB_STATE_COUNT][ROSTER_EVENT_COUNT])(struct roster_work *) = {
-    [JOB_FORMING] = {on_join, roster_on_leave_forming, roster_on_drain, roster_on_report, roster_ignore,
+    [JOB_FORMING] = {on_join, roster_on_leave_forming, roster_on_drain, roster_on_report, roster_on_beat,
                      on_disconnect, on_tick_forming, roster_on_chosen, roster_on_evict},
     [JOB_STARTING] = {on_join, roster_on_leave_running, roster_on_drain, roster_on_report, roster_ignore,
                       on_disconnect, on_tick, roster_on_chosen_late, roster_on_evict},

@@ -72,8 +72,9 @@
  * own workers were lost with it: it stops that round and forms the next one, at the cost of a restart.
  * Round and restart count go on from the largest that was reported. If the server's own part was done
  * nothing was lost: if all others still run that round, or are done with it, the new server takes it over
- * as it is. It waits for all of them: in an elastic world no longer than for the end of their leases. In
- * an elastic world a serving agent that gets SIGTERM costs nothing: all stop as for any other draining
+ * as it is. Nodes that were done may have gone: their ranks were in the heartbeats of the former server. The
+ * new server waits for all others, in an elastic world no longer than for the end of their leases. In an
+ * elastic world a serving agent that gets SIGTERM costs nothing: all stop as for any other draining
  * agent, the server stays until they have, and then sends HANDOVER. Agents that received it keep their
  * slot, look for the server and report it to the next one, for which the stop has cost no restart.
  *
@@ -93,6 +94,7 @@
 #include "proto/base/buffer.h"
 #include "proto/base/clock.h"
 #include "proto/include/muster_error.h"
+#include "rendezvous/roster/rank_ranges.h"
 #include "rendezvous/roster/world.h"
 #include "rendezvous/takeover/record.h"
 
@@ -229,13 +231,14 @@ struct roster_join {
     bool held_done;       /* they have all exited 0 */
     struct world_id last; /* the last world it had, and its number of nodes; 0,0: none */
     int last_nodes;
-    int last_rank;         /* its group rank there */
-    bool server_done;      /* its server reported that its own workers of that world have all exited 0 */
-    bool server_left;      /* elastic: its server has sent HANDOVER, when all had stopped */
-    bool lapsed;           /* elastic: the lease of that world has ended: the others may have another one */
-    int64_t restart_count; /* from that world, or from HANDOVER */
-    uint64_t epoch;        /* epoch of the server that accepted it last; 0: none has */
-    uint64_t proof;        /* from the last AGAIN; 0: none */
+    int last_rank;           /* its group rank there */
+    bool server_done;        /* its server reported that its own workers of that world have all exited 0 */
+    struct rank_ranges done; /* server_done: the server's roster_done_ranks; empty: unknown */
+    bool server_left;        /* elastic: its server has sent HANDOVER, when all had stopped */
+    bool lapsed;             /* elastic: the lease of that world has ended: the others may have another one */
+    int64_t restart_count;   /* from that world, or from HANDOVER */
+    uint64_t epoch;          /* epoch of the server that accepted it last; 0: none has */
+    uint64_t proof;          /* from the last AGAIN; 0: none */
 };
 
 struct roster_event {
@@ -305,12 +308,13 @@ void roster_fill_event(const struct roster *roster, const struct roster_action *
                        struct membership_event *event);
 
 /* After PROPOSE, or while there is a world: the record of that world, without ballot. Its voters are spread
- * over the ranks of the nodes that are here, from the serving agent's on; with two nodes the first spare is
- * the third voter. */
+ * over the ranks of the nodes that are here, from the serving agent's on; if these are two, the first spare
+ * is the third voter. */
 void roster_fill_record(const struct roster *roster, struct world_record *record);
 
-/* Whether the running world has better voters than the record that is known: a spare has joined or left two
- * nodes, or a voter has gone whose workers were done. Then `record` has them, as after roster_fill_record. */
+/* Whether the running world has better voters than the record that is known: a voter has gone, whose workers
+ * were done or which was a spare, or there can be more voters again. Then `record` has them, as after
+ * roster_fill_record. */
 bool roster_revise_record(const struct roster *roster, const struct world_record *known,
                           struct world_record *record);
 
@@ -346,10 +350,15 @@ uint64_t roster_report_sequence(const struct roster *roster, int member);
 /* While the world forms, the missing nodes ("37 of 64 nodes, missing ranks 4, 9-11"); while there is one,
  * what new nodes and spares wait for; "" otherwise. */
 void roster_describe_progress(const struct roster *roster, char *out, size_t size);
-/* The current world, if the hosting agent's part of it is done; else 0,0. Agents remember it: they do not
- * need a server that is lost then. Always 0,0 in an elastic world whose last call is too short (below 4.5
- * s) to keep a new server from forming another world. */
+/* The current world, if the hosting agent's part of it is done, or it has none; else 0,0. Agents remember it:
+ * they do not need a server that is lost then. Always 0,0 in an elastic world whose last call is too short
+ * (below 4.5 s) to keep a new server from forming another world. */
 struct world_id roster_server_done(const struct roster *roster);
+/* Whether the hosting agent has workers of the current world, which are lost with the server. */
+bool roster_server_works(const struct roster *roster);
+/* The nodes of that world whose workers have all exited 0, the hosting agent's among them. Empty: there is no
+ * such world, or the nodes are too scattered. O(1), but for the first call after a change. */
+const struct rank_ranges *roster_done_ranks(struct roster *roster);
 /* The caller was suspended for so long that the others' silence means nothing: they get the full time
  * again, also members whose connections turn out to have ended. */
 void roster_wake(struct roster *roster, struct instant now);

@@ -81,7 +81,7 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     struct roster *roster =
         mem_calloc(1, sizeof(struct roster) + (size_t)slots * sizeof(struct roster_member));
     if (roster)
-        roster->by_rank = mem_calloc(4 * (size_t)slots, sizeof *roster->by_rank);
+        roster->by_rank = mem_calloc(5 * (size_t)slots, sizeof *roster->by_rank);
     if (!roster || !roster->by_rank) {
         roster_destroy(roster);
         error_set(err, MUSTER_E_NOMEM, "no memory for a roster of %d nodes", options->max_nodes);
@@ -92,6 +92,7 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     roster->scratch = roster->by_rank + slots;
     roster->by_incarnation = roster->scratch + slots;
     roster->by_name = roster->by_incarnation + slots;
+    roster->before_done = roster->by_name + slots;
     roster->slot_count = slots;
     roster_slots_init(roster);
     roster->local_slot = roster->apart = -1;
@@ -100,7 +101,7 @@ struct roster *roster_create(const struct roster_options *options, struct instan
     roster->count[MEMBER_EMPTY] = slots;
     roster->state_deadline = instant_add(now, options->join_timeout_ns);
     roster->loss_check = roster->last_call = roster->regroup = roster->hold_until = INSTANT_NEVER;
-    roster->missed_at = INSTANT_NEVER;
+    roster->missed_at = roster->absent_until = INSTANT_NEVER;
     roster->last_loss = INSTANT_NEVER;
     roster->gathering = options->continues ? instant_add(now, NS_PER_S) : INSTANT_NEVER;
     for (int i = 0; i < slots; i++) {

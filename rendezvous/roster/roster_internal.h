@@ -24,7 +24,7 @@ struct roster_member {
     bool draining;        /* leaves when its workers have ended */
     bool evicted;         /* was sent GO */
     bool was_done;        /* STOPPING: there was nothing left to stop */
-    int ended;            /* RUNNING: 1 + the rank of a worker that has exited 0; 0: none is known */
+    int ended;            /* RUNNING, KEEPS: 1 + the rank of a worker that has exited 0; 0: none is known */
     struct world_id held; /* the world of its workers, or of a STOPPED still due; 0,0: none */
     uint64_t session;
     uint64_t sequence; /* number of the last report received */
@@ -49,6 +49,7 @@ struct roster_member {
     uint64_t command, contents, endpoints;
     char program[MEMBERSHIP_PROGRAM_LIMIT];
     char store_addr[MEMBERSHIP_NAME_LIMIT];
+    bool used;                       /* it has had an agent, or a place of one */
     int next_incarnation, next_name; /* roster_slots.c */
 };
 
@@ -88,7 +89,9 @@ struct roster {
     struct instant created;
     struct world_id before; /* the last world of a former server, as far as it is known */
     int before_nodes;
-    bool before_counted;           /* the loss of its server with its workers has cost its restart */
+    bool before_counted;         /* the loss of its server with its workers has cost its restart */
+    struct instant absent_until; /* done nodes are waited for; never: no longer, or none is absent */
+    int before_done_count; /* in before_done: nodes of that world that its server has known to be done */
     int world_nodes, world_size;   /* sizes of the current world: its nodes are by_rank[0..world_nodes-1] */
     struct instant state_deadline; /* FORMING: join; STOPPING: stop; FINISHING: exit barrier; else never */
     struct instant loss_check;     /* no member can be lost before */
@@ -142,7 +145,11 @@ struct roster {
     unsigned refused_count;
     char refused_name[MEMBERSHIP_NAME_LIMIT], refused_why[MUSTER_ERROR_TEXT]; /* the last of them */
     int *by_rank;                                                             /* slots; room for slot_count */
-    int *scratch; /* the same room, for one call */
+    int *scratch;            /* the same room, for one call */
+    int *before_done;        /* the same room: 1: the node of that rank was done */
+    struct rank_ranges done; /* roster_done_ranks, for this world and so many nodes */
+    struct world_id done_id;
+    int done_known;
     /* roster_slots.c: first slots of chains; the first slot never used; number of slots used */
     int *by_incarnation, *by_name;
     int blank, held_once;
@@ -232,7 +239,7 @@ int roster_on_evict_late(struct roster_work *w);
 /* --- roster_report.c --- */
 
 int roster_on_report(struct roster_work *w);
-/* A BEAT in a round that runs. */
+/* A BEAT in a round that runs, or may go on. */
 int roster_on_beat(struct roster_work *w);
 
 /* --- roster_elastic.c: rules of elastic worlds --- */
@@ -277,6 +284,9 @@ void roster_return_describe(struct roster *roster);
 bool roster_return_ends(struct roster_work *w);
 /* Whether the agent's workers may continue: for the JOIN of an agent that still has some. */
 bool roster_return_keeps(const struct roster *roster, const struct roster_join *join);
+/* The slot of a member of the world that was taken over, as done, before its agent was here. -1: the JOIN is
+ * of no such agent. */
+int roster_return_slot(const struct roster *roster, const struct roster_join *join);
 /* FORMING with KEEP members: takes their world over or stops it, if that can be decided. Whether it did. */
 bool roster_return_settle(struct roster_work *w);
 
@@ -349,6 +359,13 @@ static inline int roster_slot_of(const struct roster *roster, const struct roste
 static inline bool roster_is_local(const struct roster *roster, const struct roster_member *member)
 {
     return roster_slot_of(roster, member) == roster->local_slot;
+}
+
+/* How many voters the running world can have now. */
+static inline int roster_voter_count(const struct roster *roster)
+{
+    return record_voter_count(roster->world_nodes - roster->count[MEMBER_DONE_GONE],
+                              roster->count[MEMBER_JOINED]);
 }
 
 /* Whether the agent has, or may have, living workers of the present world. */

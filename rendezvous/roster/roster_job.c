@@ -229,7 +229,7 @@ void roster_adopt_world(struct roster_work *w)
     for (int rank = 0; rank < roster->world_nodes; rank++) {
         struct roster_member *member = &roster->members[roster->by_rank[rank]];
         bool runs = member->state == MEMBER_KEEPS && !member->was_done;
-        const bool gone = roster->continues && !roster_slot_taken(member);
+        const bool gone = !roster_slot_taken(member);
         roster_set_state(roster, member, runs ? MEMBER_RUNNING : gone ? MEMBER_DONE_GONE : MEMBER_DONE);
     }
 }

@@ -241,6 +241,8 @@ static int elastic_slot(const struct roster *roster, const struct roster_join *j
 {
     int slot = roster_slots_find(roster, join->incarnation, false);
     if (slot < 0)
+        slot = roster_return_slot(roster, join);
+    if (slot < 0)
         slot = roster_slots_left_by(roster, join->agent_name);
     if (slot < 0)
         slot = roster_slots_blank(roster);

@@ -134,7 +134,7 @@ static const struct roster_member *find_ended(const struct roster *roster)
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
         if (member->state == MEMBER_DONE || member->state == MEMBER_DONE_GONE ||
-            (member->state == MEMBER_RUNNING && member->ended))
+            (member->state == MEMBER_RUNNING && has_rank(member, member->ended - 1)))
             return member;
     }
     return NULL;
@@ -162,7 +162,9 @@ int roster_on_beat(struct roster_work *w)
     struct roster *roster = w->roster;
     struct roster_member *member = roster_sender(w);
     const int rank = w->event->missing - 1;
-    if (member->state != MEMBER_RUNNING)
+    if (member->state == MEMBER_KEEPS && w->event->ended)
+        member->ended = w->event->ended; /* its ranks are known when its world goes on */
+    if (member->state != MEMBER_RUNNING || roster->state != JOB_RUNNING)
         return 0;
     if (has_rank(member, w->event->ended - 1))
         member->ended = w->event->ended;

@@ -4,6 +4,8 @@
  * alone. An elected server has the record: the round, the voters, and the restart count at the time of that
  * round. Both need the members' JOINs for the rest: workers that may go on since the server had nothing left
  * to do (KEEPS), workers that still end (ORPHANED), and a server that left in order, which costs no restart.
+ * Nodes that were done may have gone before: the lost server's heartbeats had their ranks, and the JOINs of
+ * the others pass them on.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,13 +14,49 @@
 #include "rendezvous/failure/failure.h"
 #include "rendezvous/roster/roster_internal.h"
 
-/* The rank that the lost agent had: 0 in an elastic world. In a static world it is the rank of the agent of
- * its name, or the only rank whose agent is missing or new; -1: unknown. */
-static int lost_rank(const struct roster *roster, const char *name)
+/* In the world of the server before. */
+static int former_rank(const struct roster *roster, const struct roster_member *member)
+{
+    return roster->elastic ? member->group_rank : roster_slot_of(roster, member);
+}
+
+/* Marks in scratch the ranks of that world whose nodes are here, or were done. Their number. */
+static int mark_known(struct roster *roster, int nodes)
+{
+    int known = roster->before_done_count;
+    memcpy(roster->scratch, roster->before_done, (size_t)nodes * sizeof *roster->scratch);
+    for (int i = 0; i < roster->slot_count; i++) {
+        const struct roster_member *member = &roster->members[i];
+        const int rank = former_rank(roster, member);
+        if (!roster_slot_taken(member) || !world_id_equal(member->last, roster->before) || rank < 0 ||
+            rank >= nodes || roster->scratch[rank])
+            continue;
+        roster->scratch[rank] = 1;
+        known++;
+    }
+    return known;
+}
+
+/* In an elastic world: the only rank whose agent is neither here nor was done. If there are several, as a
+ * rule the server had rank 0. */
+static int elastic_lost_rank(struct roster *roster)
+{
+    const int nodes = roster->before_nodes;
+    if (mark_known(roster, nodes) != nodes - 1)
+        return nodes && roster->scratch[0] ? -1 : 0;
+    int rank = 0;
+    while (roster->scratch[rank])
+        rank++;
+    return rank;
+}
+
+/* The rank that the lost agent had. In a static world it is the rank of the agent of its name, or the only
+ * rank whose agent is missing or new; -1: unknown. */
+static int lost_rank(struct roster *roster, const char *name)
 {
     int missing = -1;
     if (roster->elastic)
-        return 0;
+        return elastic_lost_rank(roster);
     if (!roster->lost_server.name[0])
         return roster->local_slot;
     for (int i = 0; i < roster->slot_count; i++) {
@@ -33,7 +71,7 @@ static int lost_rank(const struct roster *roster, const char *name)
 
 /* The loss of the server before this one, as a cause. A server that was started again is in its place. A
  * server that begins again itself has lost voters. */
-static struct worker_failure lost_server(const struct roster *roster)
+static struct worker_failure lost_server(struct roster *roster)
 {
     const bool voter = !roster->continues && roster->lost_server.name[0];
     const char *name = roster->lost_server.name[0] ? roster->lost_server.name
@@ -113,6 +151,23 @@ bool roster_return_ends(struct roster_work *w)
     return true;
 }
 
+/* The nodes of the former world that were done, by the last heartbeat that this agent has received from its
+ * server. */
+static void note_done(struct roster *roster, const struct roster_join *join)
+{
+    if (!join->server_done || !join->done.count || !world_id_equal(join->last, roster->before))
+        return;
+    if (!roster->before_done_count)
+        roster->absent_until = instant_add(roster->created, roster->lost_after_ns);
+    for (int i = 0; i < join->done.count; i++)
+        for (int rank = join->done.items[i].first; rank <= join->done.items[i].last; rank++) {
+            if (rank >= roster->before_nodes || rank >= roster->slot_count || roster->before_done[rank])
+                continue;
+            roster->before_done[rank] = 1;
+            roster->before_done_count++;
+        }
+}
+
 void roster_on_return(struct roster_work *w, const struct roster_join *join)
 {
     struct roster *roster = w->roster;
@@ -127,11 +182,16 @@ void roster_on_return(struct roster_work *w, const struct roster_join *join)
      * lost by then. */
     if (left && world_id_equal(join->last, roster->before))
         roster->before_counted = true;
-    if (!join->last.epoch || (roster->before.epoch && roster->before.round >= join->last.round))
+    if (!join->last.epoch || (roster->before.epoch && roster->before.round >= join->last.round)) {
+        note_done(roster, join);
         return; /* it had no world, or a known world */
+    }
     roster->before = join->last;
-    roster->before_nodes = join->last_nodes;
+    roster->before_nodes = join->last_nodes < roster->slot_count ? join->last_nodes : roster->slot_count;
     roster->before_counted = left;
+    roster->before_done_count = 0;
+    memset(roster->before_done, 0, (size_t)roster->slot_count * sizeof *roster->before_done);
+    note_done(roster, join);
     if (roster->id.round <= join->last.round)
         roster->id.round = join->last.round + 1;
     if (left)
@@ -165,8 +225,7 @@ static void stop_former_world(struct roster_work *w)
 }
 
 /* A slot for the former serving agent, which was a member too: that of the next agent of its name, if it is
- * here.
- */
+ * here. */
 static int place_lost_server(struct roster *roster)
 {
     int slot = roster_slots_named(roster, roster->lost_server.name);
@@ -184,27 +243,61 @@ static int place_lost_server(struct roster *roster)
     return slot;
 }
 
-/* Gives all members of the former world their ranks again; the hosting agent gets that of the former
- * serving agent, if it is in its place. */
+/* A slot for an agent of the former world of which nothing is known but its rank. */
+static int place_unknown(struct roster *roster)
+{
+    const int slot = roster_slots_blank(roster);
+    if (slot >= 0)
+        roster_slots_remember(roster, &roster->members[slot]);
+    return slot;
+}
+
+/* Gives the ranks of agents that are not here a slot each. The hosting agent gets the former serving agent's,
+ * if it is in its place. */
+static bool place_absent(struct roster *roster, int nodes)
+{
+    bool placed = false; /* the former server */
+    for (int rank = 0; rank < nodes; rank++) {
+        if (roster->by_rank[rank] >= 0)
+            continue;
+        if (placed)
+            roster->by_rank[rank] = place_unknown(roster);
+        else
+            roster->by_rank[rank] = roster->continues ? place_lost_server(roster) : roster->local_slot;
+        placed = true;
+        if (roster->by_rank[rank] < 0)
+            return false;
+    }
+    return placed || roster->continues;
+}
+
+/* Gives all members of the former world their ranks again. */
 static bool take_ranks(struct roster *roster, int nodes)
 {
     if (!roster->elastic)
         return true; /* they are the slots */
-    for (int rank = 1; rank < nodes; rank++)
+    for (int rank = 0; rank < nodes; rank++)
         roster->by_rank[rank] = -1;
-    roster->by_rank[0] = roster->continues ? place_lost_server(roster) : roster->local_slot;
-    if (roster->by_rank[0] < 0)
-        return false;
     roster->world_nodes = nodes;
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
         if (member->state != MEMBER_KEEPS)
             continue;
-        if (member->group_rank < 1 || member->group_rank >= nodes || roster->by_rank[member->group_rank] >= 0)
+        if (member->group_rank < 0 || member->group_rank >= nodes || roster->by_rank[member->group_rank] >= 0)
             return false;
         roster->by_rank[member->group_rank] = i;
     }
-    return true;
+    return place_absent(roster, nodes);
+}
+
+int roster_return_slot(const struct roster *roster, const struct roster_join *join)
+{
+    const bool had = roster->state == JOB_RUNNING && join->held_done && join->last_rank >= 0 &&
+                     join->last_rank < roster->world_nodes && world_id_equal(join->held, roster->id);
+    const int slot = had ? roster->by_rank[join->last_rank] : -1;
+    const bool unknown =
+        slot >= 0 && roster->members[slot].state == MEMBER_DONE_GONE && !roster->members[slot].name[0];
+    return unknown ? slot : -1;
 }
 
 /* In a static job every other agent without the former world takes the place of a lost member. The name
@@ -216,6 +309,29 @@ static bool may_replace_server(const struct roster *roster, const struct roster_
            (roster->gathering.ns != INSTANT_NEVER.ns || !strcmp(member->name, roster->lost_server.name));
 }
 
+/* Static: whether a new agent is that of a node that needs no workers any more. */
+static bool was_done(const struct roster *roster, const struct roster_member *member)
+{
+    return roster->before_done_count ? roster->before_done[roster_slot_of(roster, member)]
+                                     : may_replace_server(roster, member);
+}
+
+/* Whether all nodes of the former world are here that have something left to do. If it is not known
+ * which were done, all but the server must be here. Done nodes are waited for as long as a silent node: they
+ * want the verdict. */
+static bool is_whole(const struct roster *roster, int keeping, int nodes)
+{
+    int known = roster->before_done_count;
+    if (keeping == nodes - 1 || !known)
+        return keeping == nodes - 1;
+    for (int i = 0; i < roster->slot_count; i++) {
+        const struct roster_member *member = &roster->members[i];
+        const int rank = former_rank(roster, member);
+        known += member->state == MEMBER_KEEPS && rank >= 0 && rank < nodes && !roster->before_done[rank];
+    }
+    return known >= nodes && roster->absent_until.ns == INSTANT_NEVER.ns;
+}
+
 /* Only a world without missing members can continue. */
 bool roster_return_settle(struct roster_work *w)
 {
@@ -225,14 +341,14 @@ bool roster_return_settle(struct roster_work *w)
         const struct roster_member *member = &roster->members[i];
         if (!roster_slot_taken(member) || (i == roster->local_slot && !roster->continues))
             continue;
-        /* there may be spares in an elastic job */
+        /* there may be spares in an elastic job, and new agents of nodes that were done in a static one */
         others += member->state == MEMBER_KEEPS || world_id_equal(member->last, roster->before) ||
-                  (!roster->elastic && !may_replace_server(roster, member));
+                  (!roster->elastic && !was_done(roster, member));
         keeping += member->state == MEMBER_KEEPS && world_id_equal(member->held, roster->before);
     }
     bool late = roster->elastic && instant_reached(w->now, roster->fence);
-    bool whole = keeping == nodes - 1 && roster->local_slot >= 0;
-    if (keeping < others || keeping > nodes - 1 || (late && !whole) ||
+    bool whole = roster->local_slot >= 0 && is_whole(roster, keeping, nodes);
+    if (keeping < others || keeping > nodes - !roster->before_done_count || (late && !whole) ||
         (whole && !take_ranks(roster, nodes))) {
         stop_former_world(w);
         return true;

@@ -36,13 +36,14 @@ void roster_slots_remember(struct roster *roster, struct roster_member *member)
     member->next_name = *name;
     *name = slot;
     roster->held_once++;
-    while (roster->blank < roster->slot_count && roster->members[roster->blank].name[0])
+    member->used = true;
+    while (roster->blank < roster->slot_count && roster->members[roster->blank].used)
         roster->blank++;
 }
 
 void roster_slots_forget(struct roster *roster, struct roster_member *member)
 {
-    if (!member->name[0])
+    if (!member->used)
         return;
     int slot = roster_slot_of(roster, member);
     int *link = incarnation_bucket(roster, member->incarnation);

@@ -19,8 +19,11 @@
 void roster_assign_ranks(struct roster *roster)
 {
     int rank = 0;
+    const int local_size = roster->local_slot >= 0 ? roster->members[roster->local_slot].local_world_size : 0;
     for (int i = 0; i < roster->world_nodes; i++) {
         struct roster_member *member = &roster->members[roster->by_rank[i]];
+        if (!member->local_world_size) /* never here (roster_return.c): as a rule all nodes have one size */
+            member->local_world_size = local_size;
         member->rank_base = rank;
         rank += member->local_world_size;
         member->role_rank_base = 0;
@@ -226,9 +229,40 @@ struct world_id roster_server_done(const struct roster *roster)
         !roster->elastic || roster->last_call_ns >= roster->lease_ns + ROSTER_LEASE_BEFORE_LAST_CALL_NS;
     if (roster->local_slot < 0 || !roster->world_out || !kept)
         return (struct world_id){0};
-    bool done = roster->members[roster->local_slot].state == MEMBER_DONE ||
+    const enum roster_member_state state = roster->members[roster->local_slot].state;
+    const bool spare = roster->state == JOB_RUNNING && state == MEMBER_JOINED; /* it was elected */
+    bool done = state == MEMBER_DONE || spare ||
                 (roster->state == JOB_FINISHING && roster->verdict_code == EXIT_CODE_OK);
     return done ? roster->id : (struct world_id){0};
+}
+
+bool roster_server_works(const struct roster *roster)
+{
+    return roster->local_slot >= 0 && roster_has_workers(&roster->members[roster->local_slot]);
+}
+
+/* In a world that runs the number of such nodes only grows. */
+const struct rank_ranges *roster_done_ranks(struct roster *roster)
+{
+    const struct world_id id = roster_server_done(roster);
+    const bool all = roster->state == JOB_FINISHING;
+    const int known = !id.epoch ? 0
+                      : all     ? roster->world_nodes
+                                : roster->count[MEMBER_DONE] + roster->count[MEMBER_DONE_GONE];
+    if (world_id_equal(id, roster->done_id) && known == roster->done_known)
+        return &roster->done;
+    roster->done_id = id;
+    roster->done_known = known;
+    roster->done.count = 0;
+    for (int rank = 0; known && rank < roster->world_nodes; rank++) {
+        const enum roster_member_state state = roster->members[roster->by_rank[rank]].state;
+        if ((all || state == MEMBER_DONE || state == MEMBER_DONE_GONE) &&
+            !rank_ranges_add(&roster->done, rank)) {
+            roster->done.count = 0; /* a part of them would be of no use */
+            break;
+        }
+    }
+    return &roster->done;
 }
 
 void roster_wake(struct roster *roster, struct instant now)
@@ -272,7 +306,7 @@ struct instant roster_deadline(const struct roster *roster)
     struct instant due = instant_min(roster->state_deadline, roster->loss_check);
     if (roster->state != JOB_FORMING)
         return instant_min(due, roster->regroup);
-    due = instant_min(due, roster->gathering);
+    due = instant_min(due, instant_min(roster->gathering, roster->absent_until));
     if (roster->hold_until.ns != INSTANT_NEVER.ns)
         return instant_min(due, roster->hold_until);
     if (roster->count[MEMBER_KEEPS] && roster->elastic)

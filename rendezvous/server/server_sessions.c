@@ -277,6 +277,8 @@ static void handle_frame(struct transport *c, const struct sender *peer, const v
         c->message.missing = c->message.ended = 0;
         c->message.sequence = roster_report_sequence(c->roster, slot);
         c->message.server_done = roster_server_done(c->roster);
+        c->message.server_works = roster_server_works(c->roster);
+        rank_ranges_copy(&c->message.done, roster_done_ranks(c->roster));
         memcpy(c->message.progress, c->progress, sizeof c->progress);
         /* A heartbeat that cannot be sent is followed by the next one. */
         (void)send_message(c, &from);
@@ -350,6 +352,7 @@ bool server_is_cut_off(struct transport *c, int slot)
     c->message.missing = c->message.ended = 0;
     c->message.progress[0] = '\0';
     c->message.server_done = (struct world_id){0};
+    c->message.server_works = false;
     if (send_message(c, &to) == 0)
         return false;
     note_broken(c, slot);

@@ -76,6 +76,8 @@ struct wire_message {
     int missing, ended;                 /* BEAT of an agent (roster.h) */
     char progress[WIRE_PROGRESS_LIMIT]; /* BEAT of the server; "" if no node waits for a world */
     struct world_id server_done;        /* BEAT of the server (roster.h); 0,0: none */
+    struct rank_ranges done;            /* server_done: roster_done_ranks */
+    bool server_works;                  /* BEAT of the server: roster_server_works */
     struct roster_join join;            /* JOIN; local is never sent */
     struct wire_texts texts;
     struct worker_failure failure; /* REPORT of FAILED */

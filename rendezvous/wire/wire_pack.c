@@ -35,6 +35,7 @@ struct parts {
     struct record_parts record;
     Muster__Voter server;
     Muster__Ballot office;
+    uint32_t ranges[2 * RANK_RANGES_LIMIT];
     union {
         Muster__Join join;
         Muster__Leave leave;
@@ -62,6 +63,16 @@ static Muster__WorldId *pack_id(Muster__WorldId *out, struct world_id id)
     out->epoch = id.epoch;
     out->round = id.round;
     return out;
+}
+
+/* Their number. */
+static size_t pack_ranges(uint32_t *out, const struct rank_ranges *ranges)
+{
+    for (int i = 0; i < ranges->count; i++) {
+        out[2 * i] = (uint32_t)ranges->items[i].first;
+        out[2 * i + 1] = (uint32_t)ranges->items[i].last;
+    }
+    return 2 * (size_t)ranges->count;
 }
 
 static ProtobufCBinaryData pack_bytes(const char *text)
@@ -240,6 +251,9 @@ static void pack_join(struct parts *parts, const struct wire_message *message)
     out->epoch = join->epoch;
     out->held_done = join->held_done;
     out->server_done = join->server_done;
+    out->done = parts->ranges;
+    if (join->server_done)
+        out->n_done = pack_ranges(parts->ranges, &join->done);
     out->last_rank = join->last_rank;
     out->server_left = join->server_left;
     out->lapsed = join->lapsed;
@@ -387,8 +401,12 @@ static void pack(struct parts *parts, const struct wire_message *message)
         envelope->beat->missing = (uint32_t)message->missing;
         envelope->beat->ended = (uint32_t)message->ended;
         envelope->beat->progress = (char *)message->progress;
-        if (message->server_done.epoch)
+        envelope->beat->server_works = message->server_works;
+        envelope->beat->done = parts->ranges;
+        if (message->server_done.epoch) {
             envelope->beat->server_done = pack_id(&parts->id, message->server_done);
+            envelope->beat->n_done = pack_ranges(parts->ranges, &message->done);
+        }
         break;
     case WIRE_ACCEPT:
         pack_accept(parts, message);

@@ -40,6 +40,22 @@ static int take_id(struct world_id *out, const Muster__WorldId *id, struct muste
     return 0;
 }
 
+static int take_ranges(struct rank_ranges *out, const uint32_t *in, size_t count, struct muster_error *err)
+{
+    uint32_t least = 0;
+    if (count % 2 || count > 2 * RANK_RANGES_LIMIT)
+        return bad(err, "ranges of ranks are odd or too many");
+    for (size_t i = 0; i < count; i += 2) {
+        if (in[i] < least || in[i + 1] < in[i] || in[i + 1] >= ROSTER_MEMBER_LIMIT)
+            return bad(err, "ranges of ranks are out of order or out of range");
+        out->items[i / 2].first = (int)in[i];
+        out->items[i / 2].last = (int)in[i + 1];
+        least = in[i + 1] + 1;
+    }
+    out->count = (int)(count / 2);
+    return 0;
+}
+
 static int take_port(uint16_t *out, uint32_t port, struct muster_error *err)
 {
     if (port > UINT16_MAX)
@@ -235,6 +251,8 @@ static int take_join(struct wire_message *out, const Muster__Envelope *envelope,
         take_text(texts->vote_addr, sizeof texts->vote_addr, in->vote_addr, err) ||
         take_newest(out, in->known, err))
         return -1;
+    if (take_ranges(&out->join.done, in->done, in->n_done, err))
+        return -1;
     if (in->last && take_id(&out->join.last, in->last, err))
         return -1;
     if (in->held && take_id(&out->join.held, in->held, err))
@@ -390,7 +408,10 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
         out->number = in->beat->number;
         out->missing = in->beat->missing <= INT_MAX ? (int)in->beat->missing : 0;
         out->ended = in->beat->ended <= INT_MAX ? (int)in->beat->ended : 0;
+        out->server_works = in->beat->server_works;
         out->server_done = (struct world_id){0};
+        if (take_ranges(&out->done, in->beat->done, in->beat->n_done, err))
+            return -1;
         if (in->beat->server_done && take_id(&out->server_done, in->beat->server_done, err))
             return -1;
         return take_text(out->progress, sizeof out->progress, in->beat->progress, err);

@@ -154,6 +154,8 @@ struct letter {
     int64_t grace_ns, lease_ns, restart_count;
     uint64_t number, epoch, sequence, proof;
     struct world_id id, server_done;
+    struct rank_ranges done;
+    bool server_works;
     enum membership_report_kind report;
     struct roster_join join;
     struct worker_failure *failure; /* REPORT of FAILED; owned */

@@ -80,6 +80,7 @@ void cluster_add_past(const struct node *node, struct roster_join *join)
     join->server_left = node->past.server_left;
     join->lapsed = node->past.lapsed;
     join->server_done = node->past.server_done;
+    rank_ranges_copy(&join->done, &node->past.done);
     join->epoch = node->past.epoch;
 }
 

@@ -45,6 +45,8 @@ static struct letter *write_letter(struct cluster *cluster, const struct wire_me
     letter->sequence = message->sequence;
     letter->id = message->id;
     letter->server_done = message->server_done;
+    letter->server_works = message->server_works;
+    rank_ranges_copy(&letter->done, &message->done);
     letter->report = message->report;
     letter->failure = NULL;
     letter->event = NULL;
@@ -73,6 +75,8 @@ static const struct wire_message *read_letter(struct cluster *cluster, const str
     message->sequence = letter->sequence;
     message->id = letter->id;
     message->server_done = letter->server_done;
+    message->server_works = letter->server_works;
+    rank_ranges_copy(&message->done, &letter->done);
     message->report = letter->report;
     if (letter->kind == WIRE_JOIN)
         message->join = letter->join;

@@ -206,6 +206,8 @@ void cluster_server_receives(struct cluster *cluster, uint64_t number, const str
         beat.number = message->number;
         beat.sequence = roster_report_sequence(server->roster, event.member);
         beat.server_done = roster_server_done(server->roster);
+        beat.server_works = roster_server_works(server->roster);
+        rank_ranges_copy(&beat.done, roster_done_ranks(server->roster));
         cluster_server_sends(cluster, i, &beat);
     }
 }

@@ -500,6 +500,20 @@ class DoneNodesAreLost(Takeover):
         self.assertEqual(self.newest(), 0)  # nothing was stopped
         self.finish(1, 3, 4)
 
+    def test_each_server_is_lost_when_it_is_done(self):
+        """The second server knows the first one only from the others: the third server knows it from them, too."""
+        nodes = range(self.count)
+        self.start(*nodes)
+        self.runs_on(nodes)
+        wait_until(lambda: len(self.voters()) == 5, "five voters")
+        self.lose(0, {"node1", "node2", "node4"})
+        self.lose(1, {"node2", "node3", "node4"})
+        self.assertEqual(self.status(4)["server"]["name"], "node2")
+        self.assertEqual(self.newest(), 0)  # nothing was stopped
+        ended = time.time()
+        self.finish(2, 3, 4)
+        self.assertLess(time.time() - ended, 10, self.said())  # not --join-timeout
+
 
 def begins_again(job, lost, ends=True, started=False):
     """Two of three voters are lost, and each agent that ends is started again, as an operator of pods does."""

@@ -168,6 +168,10 @@ static void a_world_that_lacks_nobody_goes_on(void **state)
     expect_world(f, former, 2);
     assert_int_equal(roster_state(f->roster), JOB_RUNNING);
     assert_int_equal(roster_server_done(f->roster).round, FORMER_ROUND);
+    const struct rank_ranges *done = roster_done_ranks(f->roster);
+    assert_int_equal(done->count, 2); /* the server, and c */
+    assert_true(done->items[0].first == 0 && done->items[0].last == 0);
+    assert_true(done->items[1].first == 2 && done->items[1].last == 2);
     assert_int_equal(roster_epoch(f->roster), EPOCH);
     report(f, 1, former, MEMBERSHIP_REPORT_RUNNING); /* reports that the former server had not acknowledged */
     report(f, 2, former, MEMBERSHIP_REPORT_DONE);
@@ -176,6 +180,8 @@ static void a_world_that_lacks_nobody_goes_on(void **state)
     assert_true(was_sent(f, ROSTER_SEND_VERDICT, 1));
     assert_true(was_sent(f, ROSTER_SEND_VERDICT, 2));
     assert_int_equal(roster_state(f->roster), JOB_FINISHING);
+    assert_int_equal(roster_done_ranks(f->roster)->count, 1);
+    assert_int_equal(roster_done_ranks(f->roster)->items[0].last, 2);
 }
 
 static void all_were_done(void **state)

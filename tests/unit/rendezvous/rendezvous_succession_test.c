@@ -29,10 +29,12 @@ static void create(struct fixture *f, bool elastic, int nodes, int64_t restarts)
 /* WORKS: its workers of the world before go on, since the server's were done. ENDS: they are still ending. */
 enum { IS_NEW = 0, IS_PAST = 1, WORKS = 2, ENDS = 3 };
 
-static void join(struct fixture *f, int who, int how)
+/* done: nodes that were done, as WORKS knows them. */
+static void join_knowing(struct fixture *f, int who, int how, const struct rank_ranges *done)
 {
     const bool works = how == WORKS;
     struct roster_join join = join_of(f, who);
+    rank_ranges_copy(&join.done, done);
     if (how == IS_NEW) {
         join.incarnation.high = 2;
     } else {
@@ -44,6 +46,11 @@ static void join(struct fixture *f, int who, int how)
         join.held = works || how == ENDS ? before : (struct world_id){0};
     }
     join_as(f, who, &join);
+}
+
+static void join(struct fixture *f, int who, int how)
+{
+    join_knowing(f, who, how, &(struct rank_ranges){0});
 }
 
 static void tick_at(struct fixture *f, int64_t ms)
@@ -241,6 +248,134 @@ static void a_world_that_needs_no_server_goes_on(void **state)
     }
 }
 
+static void beat(struct fixture *f, int who, int missing, int ended)
+{
+    step(f, (struct roster_event){.kind = ROSTER_BEAT,
+                                  .session = (uint64_t)who + 1,
+                                  .member = f->slots[who],
+                                  .missing = missing,
+                                  .ended = ended});
+}
+
+/* Until then both agents are heard. */
+static void wait_with(struct fixture *f, int other, int64_t ms)
+{
+    for (int64_t at = f->now.ns / NS_PER_MS + 2000; at < ms; at += 2000) {
+        tick_at(f, at);
+        beat(f, SERVER, 0, 0);
+        beat(f, other, 0, 0);
+    }
+    tick_at(f, ms);
+}
+
+/* Agent 3 had gone before the server did, and only the server knew it. */
+static const struct rank_ranges lost_and_3 = {2, {{0, 0}, {3, 3}}};
+
+static void nodes_that_were_done_may_have_gone(void **state)
+{
+    struct fixture f;
+    (void)state;
+    for (int elastic = 0; elastic < 2; elastic++) {
+        create(&f, elastic, 4, 0);
+        join_knowing(&f, SERVER, WORKS, &lost_and_3);
+        join_knowing(&f, 2, WORKS, &lost_and_3);
+        wait_with(&f, 2, 2499);
+        assert_int_equal(roster_state(f.roster), JOB_FORMING);
+        tick_at(&f, 2500);
+        assert_int_equal(f.stops + f.proposals + f.verdicts, 0);
+        assert_int_equal(roster_state(f.roster), JOB_RUNNING);
+        for (int who = SERVER; who < 3; who++)
+            report(&f, who, before, MEMBERSHIP_REPORT_DONE);
+        assert_int_equal(roster_state(f.roster), JOB_FINISHING);
+        assert_int_equal(f.last.exit_code, EXIT_CODE_OK);
+        destroy(&f);
+    }
+}
+
+/* It was only late. In an elastic job its name is not known before. */
+static void a_node_that_was_done_comes_back_to_its_place(void **state)
+{
+    struct fixture f;
+    (void)state;
+    for (int elastic = 0; elastic < 2; elastic++) {
+        create(&f, elastic, 4, 0);
+        join_knowing(&f, SERVER, WORKS, &lost_and_3);
+        join_knowing(&f, 2, WORKS, &lost_and_3);
+        wait_with(&f, 2, 2500);
+        struct roster_join late = join_of(&f, 3);
+        late.last = late.held = before;
+        late.last_nodes = 4;
+        late.last_rank = 3;
+        late.epoch = before.epoch;
+        late.held_done = late.server_done = true;
+        join_as(&f, 3, &late);
+        assert_int_equal(f.stops, 0);
+        assert_int_equal(roster_member_state(f.roster, f.slots[3]), MEMBER_DONE);
+        for (int who = SERVER; who < 3; who++)
+            report(&f, who, before, MEMBERSHIP_REPORT_DONE);
+        assert_int_equal(f.verdicts, 2); /* to agents 2 and 3; the server's own is the last */
+        destroy(&f);
+    }
+}
+
+/* Agent 2 is not here, and was not done. */
+static void a_world_that_lacks_a_node_that_works_does_not_go_on(void **state)
+{
+    struct fixture f;
+    (void)state;
+    create(&f, true, 4, 3);
+    join_knowing(&f, SERVER, WORKS, &lost_and_3);
+    join_knowing(&f, 3, WORKS, &lost_and_3);
+    wait_with(&f, 3, 9999);
+    assert_int_equal(roster_state(f.roster), JOB_FORMING);
+    join_knowing(&f, 2, WORKS, &lost_and_3);
+    assert_int_equal(roster_state(f.roster), JOB_RUNNING);
+    assert_int_equal(roster_restart_count(f.roster), 0);
+    destroy(&f);
+}
+
+/* The ranks of nodes count that the new server has never seen. */
+static void a_worker_that_has_ended_is_blamed_under_the_next_server_too(void **state)
+{
+    struct fixture f;
+    (void)state;
+    create(&f, true, 3, 3);
+    join(&f, SERVER, WORKS);
+    beat(&f, SERVER, 0, 1 + 1);
+    join(&f, 2, WORKS);
+    assert_int_equal(roster_state(f.roster), JOB_RUNNING);
+    beat(&f, 2, 1 + 2, 0);
+    f.now.ns += NS_PER_S / 10;
+    beat(&f, 2, 1 + 2, 0);
+    assert_int_equal(f.stops, 2);
+    struct membership_event stop;
+    roster_fill_event(f.roster, &f.actions.items[0], &stop);
+    assert_non_null(strstr(stop.reason, "its own code was 0, but rank 2 still needs it"));
+    assert_non_null(strstr(stop.reason, "rank 1 "));
+    destroy(&f);
+}
+
+/* An agent that was elected kept its rank, and is lost with its workers. */
+static void the_rank_of_a_lost_server_need_not_be_0(void **state)
+{
+    static const int ranks[] = {2, 0, 1, 3}; /* by agent */
+    struct fixture f;
+    (void)state;
+    create(&f, true, 4, 3);
+    for (int who = SERVER; who < 4; who++) {
+        struct roster_join join = join_of(&f, who);
+        join.last = before;
+        join.last_nodes = 4;
+        join.last_rank = ranks[who];
+        join.epoch = before.epoch;
+        join_as(&f, who, &join);
+    }
+    assert_int_equal(f.proposals, 1);
+    step(&f, (struct roster_event){.kind = ROSTER_CHOSEN});
+    assert_string_equal(f.last.reason, "node rank 2 (a) is lost, it served the job in round 4");
+    destroy(&f);
+}
+
 /* Started again, and sooner here than a member that works. */
 static void the_next_agent_of_the_server_is_waited_with(void **state)
 {
@@ -290,6 +425,11 @@ int main(void)
         cmocka_unit_test(a_static_job_keeps_its_ranks_and_has_its_store_on_the_server),
         cmocka_unit_test(the_restart_names_the_lost_servers_rank),
         cmocka_unit_test(a_world_that_needs_no_server_goes_on),
+        cmocka_unit_test(nodes_that_were_done_may_have_gone),
+        cmocka_unit_test(a_node_that_was_done_comes_back_to_its_place),
+        cmocka_unit_test(a_world_that_lacks_a_node_that_works_does_not_go_on),
+        cmocka_unit_test(a_worker_that_has_ended_is_blamed_under_the_next_server_too),
+        cmocka_unit_test(the_rank_of_a_lost_server_need_not_be_0),
         cmocka_unit_test(the_next_agent_of_the_server_is_waited_with),
         cmocka_unit_test(a_static_world_that_lost_a_member_too_is_stopped),
     };

@@ -104,6 +104,84 @@ static void a_join_comes_through(void **state)
     assert_false(join->local); /* nobody can claim it from outside */
 }
 
+static struct wire_message some_done(enum wire_kind kind, const struct rank_ranges *done)
+{
+    struct wire_message message = some_join();
+    message.kind = kind;
+    message.server_done = some_id;
+    message.join.server_done = true;
+    message.done = message.join.done = *done;
+    return message;
+}
+
+static const struct rank_ranges *sent_done(enum wire_kind kind, const struct rank_ranges *done)
+{
+    const struct wire_message message = some_done(kind, done);
+    const struct wire_message *out = round_trip(&message);
+    return kind == WIRE_JOIN ? &out->join.done : &out->done;
+}
+
+static void nodes_that_are_done_come_through(void **state)
+{
+    static const enum wire_kind kinds[] = {WIRE_JOIN, WIRE_BEAT};
+    struct rank_ranges done = {0};
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(sent_done(kinds[i], &done)->count, 0);
+    for (int rank = ROSTER_MEMBER_LIMIT - 3 * RANK_RANGES_LIMIT; rank < ROSTER_MEMBER_LIMIT; rank++)
+        if (rank % 3)
+            assert_true(rank_ranges_add(&done, rank));
+    assert_int_equal(done.count, RANK_RANGES_LIMIT);
+    for (int i = 0; i < 2; i++) {
+        const struct rank_ranges *out = sent_done(kinds[i], &done);
+        assert_int_equal(out->count, done.count);
+        assert_memory_equal(out->items, done.items, sizeof done.items);
+    }
+}
+
+static void expect_foreign(const Muster__Envelope *envelope, const char *text)
+{
+    static struct wire_message out;
+    struct muster_error err = {0};
+    uint8_t frame[8192];
+    assert_true(muster__envelope__get_packed_size(envelope) <= sizeof frame);
+    const size_t length = muster__envelope__pack(envelope, frame);
+    assert_int_equal(wire_decode(frame, length, &out, &err), -1);
+    if (!strstr(err.text, text))
+        fail_msg("\"%s\" does not say \"%s\"", err.text, text);
+}
+
+static void ranks_that_cannot_be_are_refused(void **state)
+{
+    static const struct {
+        uint32_t numbers[2 * RANK_RANGES_LIMIT + 2];
+        size_t count;
+        const char *text;
+    } cases[] = {
+        {{1, 2, 3}, 3, "odd"},
+        {{2, 1}, 2, "out of order"},
+        {{1, 4, 4, 5}, 4, "out of order"},
+        {{5, 6, 1, 2}, 4, "out of order"},
+        {{0, ROSTER_MEMBER_LIMIT}, 2, "out of range"},
+        {{0, UINT32_MAX, 0, 1}, 4, "out of range"},
+        {{0}, 2 * RANK_RANGES_LIMIT + 2, "too many"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Muster__Beat beat;
+        muster__beat__init(&beat);
+        beat.progress = "";
+        beat.n_done = cases[i].count;
+        beat.done = (uint32_t *)cases[i].numbers;
+        Muster__Envelope envelope;
+        muster__envelope__init(&envelope);
+        envelope.version = ROSTER_PROTOCOL_VERSION;
+        envelope.body_case = MUSTER__ENVELOPE__BODY_BEAT;
+        envelope.beat = &beat;
+        expect_foreign(&envelope, cases[i].text);
+    }
+}
+
 static void a_report_comes_through(void **state)
 {
     (void)state;
@@ -403,18 +481,6 @@ static void a_record_that_cannot_be_is_refused(void **state)
     assert_int_equal(strlen(round_trip(&message)->vote.known.voters[1].name), 255);
 }
 
-static void expect_foreign(const Muster__Envelope *envelope, const char *text)
-{
-    static struct wire_message out;
-    struct muster_error err = {0};
-    uint8_t frame[8192];
-    assert_true(muster__envelope__get_packed_size(envelope) <= sizeof frame);
-    const size_t length = muster__envelope__pack(envelope, frame);
-    assert_int_equal(wire_decode(frame, length, &out, &err), -1);
-    if (!strstr(err.text, text))
-        fail_msg("\"%s\" does not say \"%s\"", err.text, text);
-}
-
 /* What no muster packs. */
 static void a_record_of_another_program_is_refused(void **state)
 {
@@ -565,6 +631,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_join_comes_through),
+        cmocka_unit_test(nodes_that_are_done_come_through),
+        cmocka_unit_test(ranks_that_cannot_be_are_refused),
         cmocka_unit_test(a_report_comes_through),
         cmocka_unit_test(events_come_through),
         cmocka_unit_test(small_ones_come_through),
