@@ -78,7 +78,7 @@ void roster_fill_record(const struct roster *roster, struct world_record *record
 {
     int *slots = roster->scratch;
     const int present = list_present(roster, slots);
-    const struct roster_member *spare = roster->world_nodes == 2 && present == 2 ? first_spare(roster) : NULL;
+    const struct roster_member *spare = present == 2 ? first_spare(roster) : NULL;
     *record = (struct world_record){.epoch = roster->epoch,
                                     .round = roster->id.round,
                                     .nodes = roster->world_nodes,
@@ -90,11 +90,11 @@ void roster_fill_record(const struct roster *roster, struct world_record *record
     }
 }
 
-/* A node whose workers are done may be lost while the others go on, and come back as another agent. */
+/* A node whose workers are done may be lost while the others go on, and come back, as another agent too. The
+ * same holds for a spare. */
 static bool misses_voter(const struct roster *roster, const struct world_record *known)
 {
-    const bool may = roster->count[MEMBER_DONE] + roster->count[MEMBER_DONE_GONE] > 0;
-    for (int i = 0; may && i < known->voter_count; i++)
+    for (int i = 0; i < known->voter_count; i++)
         if (roster_slots_find(roster, known->voters[i].incarnation, true) < 0)
             return true;
     return false;
@@ -103,7 +103,8 @@ static bool misses_voter(const struct roster *roster, const struct world_record 
 bool roster_revise_record(const struct roster *roster, const struct world_record *known,
                           struct world_record *record)
 {
-    if (roster->state != JOB_RUNNING || (known->nodes != 2 && !misses_voter(roster, known)))
+    if (roster->state != JOB_RUNNING ||
+        (roster_voter_count(roster) <= known->voter_count && !misses_voter(roster, known)))
         return false;
     roster_fill_record(roster, record);
     bool same = record->voter_count == known->voter_count;

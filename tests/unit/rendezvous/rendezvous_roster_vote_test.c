@@ -5,19 +5,24 @@
 #include "proto/exit_code.h"
 #include "tests/unit/rendezvous/vote_fixture.h"
 
-/* Two nodes are an elastic job, with room for spares. */
-static void create(struct fixture *f, int nodes)
+static void create_job(struct fixture *f, int nodes, bool elastic)
 {
     const struct roster_options options = {.job_id = "job",
                                            .min_nodes = nodes,
                                            .max_nodes = nodes,
-                                           .elastic = nodes == 2,
+                                           .elastic = elastic,
                                            .max_restarts = 3,
                                            .epoch = 42,
                                            .votes = true,
                                            .join_timeout_ns = 10 * NS_PER_S,
                                            .last_call_ns = 5 * NS_PER_S};
     create_roster(f, &options, 0);
+}
+
+/* Two nodes are an elastic job, with room for spares. */
+static void create(struct fixture *f, int nodes)
+{
+    create_job(f, nodes, nodes == 2);
 }
 
 static void join(struct fixture *f, int who)
@@ -148,6 +153,42 @@ static void voters_that_have_gone_are_replaced(void **state)
     destroy(&f);
 }
 
+/* Two nodes are left, and a spare. Then the third comes back. */
+static void voters_are_as_many_as_can_be(void **state)
+{
+    struct fixture f;
+    struct world_record known, record;
+    (void)state;
+    for (int spare = 0; spare < 2; spare++) {
+        create_job(&f, 3, true);
+        for (int i = 0; i < 3 + spare; i++)
+            join(&f, i);
+        step(&f, (struct roster_event){.kind = ROSTER_CHOSEN});
+        roster_fill_record(f.roster, &known);
+        assert_int_equal(known.voter_count, 3);
+        for (int i = 0; i < 3; i++)
+            report(&f, i, (struct world_id){42, 0}, MEMBERSHIP_REPORT_RUNNING);
+        report(&f, 2, (struct world_id){42, 0}, MEMBERSHIP_REPORT_DONE);
+        event_of(&f, 2, ROSTER_LEAVE);
+        assert_true(roster_revise_record(f.roster, &known, &record));
+        assert_int_equal(record.voter_count, spare ? 3 : 1);
+        if (spare)
+            assert_string_equal(record.voters[2].name, "d");
+        known = record;
+        assert_false(roster_revise_record(f.roster, &known, &record));
+        join(&f, 2);
+        assert_int_equal(roster_revise_record(f.roster, &known, &record), !spare); /* the spare may stay */
+        if (!spare)
+            assert_int_equal(record.voter_count, 3);
+        if (spare) {
+            event_of(&f, 3, ROSTER_LEAVE);
+            assert_true(roster_revise_record(f.roster, &known, &record));
+        }
+        assert_string_equal(record.voters[2].name, "c");
+        destroy(&f);
+    }
+}
+
 static void a_spare_is_the_third_voter_of_two_nodes(void **state)
 {
     struct fixture f;
@@ -217,6 +258,7 @@ int main(void)
         cmocka_unit_test(the_server_in_office_asks_for_each_round),
         cmocka_unit_test(a_round_whose_member_has_gone_has_no_world),
         cmocka_unit_test(voters_that_have_gone_are_replaced),
+        cmocka_unit_test(voters_are_as_many_as_can_be),
         cmocka_unit_test(a_spare_is_the_third_voter_of_two_nodes),
         cmocka_unit_test(without_a_majority_the_job_ends_with_the_join_timeout),
         cmocka_unit_test(a_restart_of_a_world_that_no_member_saw_has_its_round),
