@@ -235,6 +235,7 @@ struct cluster {
     unsigned misses;      /* messages that a peer is missed */
     unsigned losses;      /* nodes that vanished, or may have looked so */
     bool may_fail;        /* something was done that ends a job by design */
+    bool hopeless;        /* an agent gave up when most voters had gone: there may be no next server */
     int64_t seen_restarts;
     int verdict;             /* the job's, -1: none yet */
     bool finished;           /* a verdict of 0 is out in this life of the server */

@@ -121,10 +121,10 @@ void cluster_check_end(struct cluster *cluster)
                           roster ? roster_job_state_name(roster_state(roster)) : "not served");
     if (cluster->broken)
         return;
-    if (!roster) {
+    if (!roster && !cluster->hopeless)
         cluster_break(cluster, INVARIANT_END, "nobody served the job");
+    if (!roster)
         return;
-    }
     check_codes(cluster);
     enum roster_job_state state = roster_state(roster);
     if (cluster->nodes[cluster->endpoint].terminated || thinks_stuck(&cluster->nodes[cluster->endpoint]))

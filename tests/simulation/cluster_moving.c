@@ -102,6 +102,7 @@ void cluster_give_up(struct cluster *cluster, int i)
         sought_ns < cluster->options.join_timeout_ns)
         return;
     cluster_say(cluster, node, "has found no server");
+    cluster->hopeless |= !has_majority(cluster);
     cluster->may_fail = node->membership_over = true;
     cluster_agent_event(cluster, i,
                         &(struct worker_group_event){.kind = GROUP_LOST, .exit_code = EXIT_CODE_NODE}, NULL);
