@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "rendezvous.pb-c.h"
-#include "rendezvous/wire/wire.h"
+#include "rendezvous/wire/wire_values.h"
 
 const char *wire_kind_name(enum wire_kind kind)
 {
@@ -13,17 +12,11 @@ const char *wire_kind_name(enum wire_kind kind)
     return (unsigned)kind < sizeof names / sizeof names[0] ? names[kind] : "?";
 }
 
-struct record_parts {
-    Muster__Record record;
-    Muster__Ballot ballot;
-    Muster__Voter voter[RECORD_VOTERS], *voters[RECORD_VOTERS];
-};
-
 struct vote_parts {
     Muster__Vote vote;
     Muster__Voter from, server;
     Muster__Ballot ballot, at;
-    struct record_parts known, value;
+    struct wire_record_parts known, value;
 };
 
 /* The message tree of one frame: every part that an envelope may point to, on the packer's stack. */
@@ -32,7 +25,7 @@ struct parts {
     Muster__WorldId id, last;
     Muster__Failure failure;
     Muster__Brief briefs[FAILURE_OTHERS_LIMIT], *others[FAILURE_OTHERS_LIMIT];
-    struct record_parts record;
+    struct wire_record_parts record;
     Muster__Voter server;
     Muster__Ballot office;
     uint32_t ranges[2 * RANK_RANGES_LIMIT];
@@ -57,126 +50,6 @@ struct parts {
     } body;
 };
 
-static Muster__WorldId *pack_id(Muster__WorldId *out, struct world_id id)
-{
-    muster__world_id__init(out);
-    out->epoch = id.epoch;
-    out->round = id.round;
-    return out;
-}
-
-/* Their number. */
-static size_t pack_ranges(uint32_t *out, const struct rank_ranges *ranges)
-{
-    for (int i = 0; i < ranges->count; i++) {
-        out[2 * i] = (uint32_t)ranges->items[i].first;
-        out[2 * i + 1] = (uint32_t)ranges->items[i].last;
-    }
-    return 2 * (size_t)ranges->count;
-}
-
-static ProtobufCBinaryData pack_bytes(const char *text)
-{
-    return (ProtobufCBinaryData){.len = strlen(text), .data = (uint8_t *)text};
-}
-
-static Muster__Failure *pack_failure(struct parts *parts, const struct worker_failure *failure)
-{
-    Muster__Failure *out = &parts->failure;
-    muster__failure__init(out);
-    out->rank = failure->rank;
-    out->local_rank = failure->local_rank;
-    out->group_rank = failure->group_rank;
-    out->pid = failure->pid;
-    out->exit_code = failure->exit_code;
-    out->signal = failure->signal;
-    out->core_dumped = failure->core_dumped;
-    out->out_of_memory = failure->out_of_memory;
-    out->lost_node = failure->lost_node;
-    out->step = failure->step;
-    out->age_ns = failure->age_ns;
-    out->wall_ns = failure->wall_ns;
-    out->host = (char *)failure->host;
-    out->tail = pack_bytes(failure->tail);
-    out->error_file = pack_bytes(failure->error_file);
-    out->after_stop = failure->after_stop;
-    out->not_started = failure->not_started;
-    out->hung = failure->hung;
-    out->unkillable = failure->unkillable;
-    out->memory_host = failure->memory_host;
-    out->xid = failure->xid;
-    out->xid_elsewhere = failure->xid_elsewhere;
-    out->pci = pack_bytes(failure->pci);
-    out->oom_check = (uint32_t)failure->oom_check;
-    out->oom_kills = failure->oom_kills;
-    out->memory_limit = failure->memory_limit;
-    out->memory_peak = failure->memory_peak;
-    out->completes = failure->completes;
-    out->no_restart = failure->no_restart;
-    out->message = pack_bytes(failure->message);
-    out->traceback = pack_bytes(failure->traceback);
-    return out;
-}
-
-static void pack_brief(Muster__Brief *out, const struct failure_brief *brief)
-{
-    muster__brief__init(out);
-    out->rank = brief->rank;
-    out->local_rank = brief->local_rank;
-    out->group_rank = brief->group_rank;
-    out->pid = brief->pid;
-    out->exit_code = brief->exit_code;
-    out->signal = brief->signal;
-    out->xid = brief->xid;
-    out->class_of = brief->class_;
-    out->hung = brief->hung;
-    out->step = brief->step;
-    out->core_dumped = brief->core_dumped;
-    out->out_of_memory = brief->out_of_memory;
-    out->after_ns = brief->after_ns;
-    out->wall_ns = brief->wall_ns;
-    out->host = pack_bytes(brief->host);
-    out->excerpt = pack_bytes(brief->excerpt);
-}
-
-static Muster__Ballot *pack_ballot(Muster__Ballot *out, struct ballot ballot)
-{
-    muster__ballot__init(out);
-    out->number = ballot.number;
-    out->high = ballot.agent.high;
-    out->low = ballot.agent.low;
-    return out;
-}
-
-static Muster__Voter *pack_voter(Muster__Voter *out, const struct voter *voter)
-{
-    muster__voter__init(out);
-    out->incarnation_high = voter->incarnation.high;
-    out->incarnation_low = voter->incarnation.low;
-    out->name = (char *)voter->name;
-    out->address = (char *)voter->address;
-    out->port = voter->port;
-    out->server_port = voter->server_port;
-    return out;
-}
-
-static Muster__Record *pack_record(struct record_parts *parts, const struct world_record *record)
-{
-    Muster__Record *out = &parts->record;
-    muster__record__init(out);
-    out->epoch = record->epoch;
-    out->round = record->round;
-    out->revision = record->revision;
-    out->ballot = pack_ballot(&parts->ballot, record->ballot);
-    out->nodes = record->nodes;
-    out->restart_count = record->restart_count;
-    for (int i = 0; i < record->voter_count; i++)
-        parts->voters[i] = pack_voter(&parts->voter[i], &record->voters[i]);
-    out->voters = parts->voters;
-    out->n_voters = (size_t)record->voter_count;
-    return out;
-}
-
 static Muster__Vote *pack_vote(struct vote_parts *parts, const struct wire_vote *vote)
 {
     const struct takeover_message *message = &vote->message;
@@ -186,16 +59,16 @@ static Muster__Vote *pack_vote(struct vote_parts *parts, const struct wire_vote 
     out->to_high = vote->to.high;
     out->to_low = vote->to.low;
     out->kind = (Muster__VoteKind)(message->kind + 1); /* 0 is "none" on the wire */
-    out->from = pack_voter(&parts->from, message->from);
+    out->from = wire_pack_voter(&parts->from, message->from);
     if (message->known->epoch)
-        out->known = pack_record(&parts->known, message->known);
-    out->ballot = pack_ballot(&parts->ballot, message->ballot);
+        out->known = wire_pack_record(&parts->known, message->known);
+    out->ballot = wire_pack_ballot(&parts->ballot, message->ballot);
     if (message->value) {
-        out->at = pack_ballot(&parts->at, message->at);
-        out->value = pack_record(&parts->value, message->value);
+        out->at = wire_pack_ballot(&parts->at, message->at);
+        out->value = wire_pack_record(&parts->value, message->value);
     }
     if (message->server)
-        out->server = pack_voter(&parts->server, message->server);
+        out->server = wire_pack_voter(&parts->server, message->server);
     return out;
 }
 
@@ -206,12 +79,12 @@ static void pack_verdict(struct parts *parts, const struct membership_event *eve
     parts->envelope.body_case = MUSTER__ENVELOPE__BODY_VERDICT;
     out->exit_code = event->exit_code;
     out->doubled = event->doubled;
-    out->reason = pack_bytes(event->reason);
+    out->reason = wire_pack_bytes(event->reason);
     if (!event->failed)
         return;
-    out->failure = pack_failure(parts, &event->failure);
+    out->failure = wire_pack_failure(&parts->failure, &event->failure);
     for (int i = 0; i < event->other_count; i++) {
-        pack_brief(&parts->briefs[i], &event->others[i]);
+        wire_pack_brief(&parts->briefs[i], &event->others[i]);
         parts->others[i] = &parts->briefs[i];
     }
     out->others = parts->others;
@@ -247,13 +120,13 @@ static void pack_join(struct parts *parts, const struct wire_message *message)
     out->restart_count = join->restart_count;
     out->last_nodes = join->last_nodes;
     if (join->last.epoch)
-        out->last = pack_id(&parts->last, join->last);
+        out->last = wire_pack_id(&parts->last, join->last);
     out->epoch = join->epoch;
     out->held_done = join->held_done;
     out->server_done = join->server_done;
     out->done = parts->ranges;
     if (join->server_done)
-        out->n_done = pack_ranges(parts->ranges, &join->done);
+        out->n_done = wire_pack_ranges(parts->ranges, &join->done);
     out->last_rank = join->last_rank;
     out->server_left = join->server_left;
     out->lapsed = join->lapsed;
@@ -262,9 +135,9 @@ static void pack_join(struct parts *parts, const struct wire_message *message)
         out->vote_addr = (char *)join->vote_addr;
     out->vote_port = join->vote_port;
     if (message->record)
-        out->known = pack_record(&parts->record, message->record);
+        out->known = wire_pack_record(&parts->record, message->record);
     if (join->held.epoch)
-        out->held = pack_id(&parts->id, join->held);
+        out->held = wire_pack_id(&parts->id, join->held);
 }
 
 static void pack_world(struct parts *parts, const struct wire_message *message)
@@ -274,7 +147,7 @@ static void pack_world(struct parts *parts, const struct wire_message *message)
     Muster__World *out = parts->envelope.world = &parts->body.world;
     muster__world__init(out);
     parts->envelope.body_case = MUSTER__ENVELOPE__BODY_WORLD;
-    out->id = pack_id(&parts->id, world->id);
+    out->id = wire_pack_id(&parts->id, world->id);
     out->group_rank = world->group_rank;
     out->group_world_size = world->group_world_size;
     out->rank_base = world->rank_base;
@@ -284,10 +157,10 @@ static void pack_world(struct parts *parts, const struct wire_message *message)
     out->restart_count = world->restart_count;
     out->master_addr = (char *)world->master_addr;
     out->master_port = world->master_port;
-    out->reason = pack_bytes(event->reason);
+    out->reason = wire_pack_bytes(event->reason);
     out->failed_class = (uint32_t)event->failed_class;
     if (message->record)
-        out->record = pack_record(&parts->record, message->record);
+        out->record = wire_pack_record(&parts->record, message->record);
 }
 
 static void pack_event(struct parts *parts, const struct wire_message *message)
@@ -301,8 +174,8 @@ static void pack_event(struct parts *parts, const struct wire_message *message)
         parts->envelope.stop = &parts->body.stop;
         muster__stop__init(&parts->body.stop);
         parts->envelope.body_case = MUSTER__ENVELOPE__BODY_STOP;
-        parts->body.stop.id = pack_id(&parts->id, event->stopped);
-        parts->body.stop.reason = pack_bytes(event->reason);
+        parts->body.stop.id = wire_pack_id(&parts->id, event->stopped);
+        parts->body.stop.reason = wire_pack_bytes(event->reason);
         parts->body.stop.planned = event->planned;
         parts->body.stop.grace_ns = event->grace_ns;
         parts->body.stop.change = (uint32_t)event->change;
@@ -323,7 +196,7 @@ static void pack_event(struct parts *parts, const struct wire_message *message)
         parts->envelope.body_case = MUSTER__ENVELOPE__BODY_EVICTION;
         parts->body.eviction.number = event->number;
         parts->body.eviction.state = (Muster__EvictionState)(event->eviction + 1); /* 0 is "none" */
-        parts->body.eviction.text = pack_bytes(event->reason);
+        parts->body.eviction.text = wire_pack_bytes(event->reason);
         parts->body.eviction.incarnation_high = event->agent.high;
         parts->body.eviction.incarnation_low = event->agent.low;
         break;
@@ -331,7 +204,7 @@ static void pack_event(struct parts *parts, const struct wire_message *message)
         parts->envelope.go = &parts->body.go;
         muster__go__init(&parts->body.go);
         parts->envelope.body_case = MUSTER__ENVELOPE__BODY_GO;
-        parts->body.go.reason = pack_bytes(event->reason);
+        parts->body.go.reason = wire_pack_bytes(event->reason);
         break;
     }
 }
@@ -348,11 +221,11 @@ static void pack_accept(struct parts *parts, const struct wire_message *message)
     out->epoch = message->epoch;
     out->notes = message->notes;
     if (message->record)
-        out->record = pack_record(&parts->record, message->record);
+        out->record = wire_pack_record(&parts->record, message->record);
     if (!message->server)
         return;
-    out->server = pack_voter(&parts->server, message->server);
-    out->office = pack_ballot(&parts->office, message->office);
+    out->server = wire_pack_voter(&parts->server, message->server);
+    out->office = wire_pack_ballot(&parts->office, message->office);
 }
 
 static void pack_report(struct parts *parts, const struct wire_message *message)
@@ -360,11 +233,11 @@ static void pack_report(struct parts *parts, const struct wire_message *message)
     Muster__Report *out = parts->envelope.report = &parts->body.report;
     muster__report__init(out);
     parts->envelope.body_case = MUSTER__ENVELOPE__BODY_REPORT;
-    out->id = pack_id(&parts->id, message->id);
+    out->id = wire_pack_id(&parts->id, message->id);
     out->kind = (Muster__ReportKind)(message->report + 1); /* 0 is "none" on the wire */
     out->sequence = message->sequence;
     if (message->report == MEMBERSHIP_REPORT_FAILED)
-        out->failure = pack_failure(parts, &message->failure);
+        out->failure = wire_pack_failure(&parts->failure, &message->failure);
 }
 
 static void pack(struct parts *parts, const struct wire_message *message)
@@ -404,8 +277,8 @@ static void pack(struct parts *parts, const struct wire_message *message)
         envelope->beat->server_works = message->server_works;
         envelope->beat->done = parts->ranges;
         if (message->server_done.epoch) {
-            envelope->beat->server_done = pack_id(&parts->id, message->server_done);
-            envelope->beat->n_done = pack_ranges(parts->ranges, &message->done);
+            envelope->beat->server_done = wire_pack_id(&parts->id, message->server_done);
+            envelope->beat->n_done = wire_pack_ranges(parts->ranges, &message->done);
         }
         break;
     case WIRE_ACCEPT:
@@ -421,7 +294,7 @@ static void pack(struct parts *parts, const struct wire_message *message)
         envelope->handover = &parts->body.handover;
         muster__handover__init(envelope->handover);
         envelope->body_case = MUSTER__ENVELOPE__BODY_HANDOVER;
-        envelope->handover->id = pack_id(&parts->id, message->id);
+        envelope->handover->id = wire_pack_id(&parts->id, message->id);
         envelope->handover->restart_count = message->restart_count;
         break;
     case WIRE_NOTE:

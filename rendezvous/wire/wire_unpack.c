@@ -4,177 +4,8 @@
 
 #include "proto/base/error.h"
 #include "proto/base/mem.h"
-#include "rendezvous.pb-c.h"
 #include "rendezvous/roster/world.h"
-#include "rendezvous/wire/wire.h"
-
-static int bad(struct muster_error *err, const char *what)
-{
-    return error_set(err, MUSTER_E_PROTOCOL, "not a muster frame: %s", what);
-}
-
-static int take_text(char *out, size_t size, const char *text, struct muster_error *err)
-{
-    size_t length = strnlen(text, size);
-    if (length == size)
-        return bad(err, "a text is too long");
-    memcpy(out, text, length + 1);
-    return 0;
-}
-
-static int take_bytes(char *out, size_t size, ProtobufCBinaryData bytes, struct muster_error *err)
-{
-    if (bytes.len >= size || (bytes.len && memchr(bytes.data, '\0', bytes.len)))
-        return bad(err, "a text is too long or holds a NUL");
-    if (bytes.len)
-        memcpy(out, bytes.data, bytes.len);
-    out[bytes.len] = '\0';
-    return 0;
-}
-
-static int take_id(struct world_id *out, const Muster__WorldId *id, struct muster_error *err)
-{
-    if (!id || !id->epoch)
-        return bad(err, "the world id is missing");
-    *out = (struct world_id){id->epoch, id->round};
-    return 0;
-}
-
-static int take_ranges(struct rank_ranges *out, const uint32_t *in, size_t count, struct muster_error *err)
-{
-    uint32_t least = 0;
-    if (count % 2 || count > 2 * RANK_RANGES_LIMIT)
-        return bad(err, "ranges of ranks are odd or too many");
-    for (size_t i = 0; i < count; i += 2) {
-        if (in[i] < least || in[i + 1] < in[i] || in[i + 1] >= ROSTER_MEMBER_LIMIT)
-            return bad(err, "ranges of ranks are out of order or out of range");
-        out->items[i / 2].first = (int)in[i];
-        out->items[i / 2].last = (int)in[i + 1];
-        least = in[i + 1] + 1;
-    }
-    out->count = (int)(count / 2);
-    return 0;
-}
-
-static int take_port(uint16_t *out, uint32_t port, struct muster_error *err)
-{
-    if (port > UINT16_MAX)
-        return bad(err, "a port above 65535");
-    *out = (uint16_t)port;
-    return 0;
-}
-
-static int take_failure(struct worker_failure *out, const Muster__Failure *in, struct muster_error *err)
-{
-    if (!in)
-        return bad(err, "the failure is missing");
-    if (in->exit_code < -1 || in->exit_code > 255 || in->signal < 0 || in->signal > 127 || in->age_ns < 0 ||
-        in->age_ns > FAILURE_AGE_LIMIT_NS || in->xid < 0 || in->oom_kills < 0 || in->memory_limit < 0 ||
-        in->memory_peak < 0)
-        return bad(err, "an exit code, signal, age or count is out of range");
-    *out = (struct worker_failure){
-        .rank = in->rank,
-        .local_rank = in->local_rank,
-        .group_rank = in->group_rank,
-        .pid = in->pid,
-        .exit_code = in->exit_code,
-        .signal = in->signal,
-        .core_dumped = in->core_dumped,
-        .out_of_memory = in->out_of_memory,
-        .lost_node = in->lost_node,
-        .step = in->step,
-        .age_ns = in->age_ns,
-        .wall_ns = in->wall_ns,
-        .after_stop = in->after_stop,
-        .not_started = in->not_started,
-        .hung = in->hung,
-        .unkillable = in->unkillable,
-        .memory_host = in->memory_host,
-        .xid = in->xid,
-        .xid_elsewhere = in->xid_elsewhere,
-        .oom_check = in->oom_check <= FAILURE_OOM_COUNTED ? (enum failure_oom_check)in->oom_check
-                                                          : FAILURE_OOM_NOT_CHECKED,
-        .oom_kills = in->oom_kills,
-        .memory_limit = in->memory_limit,
-        .memory_peak = in->memory_peak,
-        .completes = in->completes,
-        .no_restart = in->no_restart,
-    };
-    if (take_text(out->host, sizeof out->host, in->host, err) ||
-        take_bytes(out->tail, sizeof out->tail, in->tail, err) ||
-        take_bytes(out->pci, sizeof out->pci, in->pci, err) ||
-        take_bytes(out->message, sizeof out->message, in->message, err) ||
-        take_bytes(out->traceback, sizeof out->traceback, in->traceback, err))
-        return -1;
-    return take_bytes(out->error_file, sizeof out->error_file, in->error_file, err);
-}
-
-static int take_brief(struct failure_brief *out, const Muster__Brief *in, struct muster_error *err)
-{
-    if (in->exit_code < -1 || in->exit_code > 255 || in->signal < 0 || in->signal > 127 || in->xid < 0 ||
-        in->class_of < 0 || in->class_of >= FAILURE_CLASS_COUNT || in->after_ns < -2 * FAILURE_AGE_LIMIT_NS ||
-        in->after_ns > 2 * FAILURE_AGE_LIMIT_NS)
-        return bad(err, "a number of another failure is out of range");
-    *out = (struct failure_brief){
-        .rank = in->rank,
-        .local_rank = in->local_rank,
-        .group_rank = in->group_rank,
-        .pid = in->pid,
-        .exit_code = in->exit_code,
-        .signal = in->signal,
-        .xid = in->xid,
-        .class_ = in->class_of,
-        .hung = in->hung,
-        .step = in->step,
-        .core_dumped = in->core_dumped,
-        .out_of_memory = in->out_of_memory,
-        .after_ns = in->after_ns,
-        .wall_ns = in->wall_ns,
-    };
-    if (take_bytes(out->host, sizeof out->host, in->host, err))
-        return -1;
-    return take_bytes(out->excerpt, sizeof out->excerpt, in->excerpt, err);
-}
-
-static struct ballot take_ballot(const Muster__Ballot *in)
-{
-    return in ? (struct ballot){in->number, {in->high, in->low}} : (struct ballot){0};
-}
-
-static int take_voter(struct voter *out, const Muster__Voter *in, struct muster_error *err)
-{
-    if (!in)
-        return error_set(err, MUSTER_E_PROTOCOL, "not a muster frame: the agent is missing");
-    *out = (struct voter){.incarnation = {in->incarnation_high, in->incarnation_low}};
-    if (in->port > UINT16_MAX || in->server_port > UINT16_MAX)
-        return error_set(err, MUSTER_E_PROTOCOL, "not a muster frame: a port above 65535");
-    out->port = (uint16_t)in->port;
-    out->server_port = (uint16_t)in->server_port;
-    /* Cut where they are too long, without an end, for the check. */
-    memcpy(out->name, in->name, strnlen(in->name, sizeof out->name));
-    memcpy(out->address, in->address, strnlen(in->address, sizeof out->address));
-    return voter_check(out, err);
-}
-
-static int take_record(struct world_record *out, const Muster__Record *in, struct muster_error *err)
-{
-    *out = (struct world_record){0};
-    if (!in)
-        return 0;
-    out->epoch = in->epoch;
-    out->round = in->round;
-    out->revision = in->revision;
-    out->ballot = take_ballot(in->ballot);
-    out->nodes = in->nodes;
-    out->restart_count = in->restart_count;
-    if (in->n_voters < 1 || in->n_voters > RECORD_VOTERS)
-        return error_set(err, MUSTER_E_PROTOCOL, "a world's record has %zu voters, not 1 to %d", in->n_voters,
-                         RECORD_VOTERS);
-    for (; (size_t)out->voter_count < in->n_voters; out->voter_count++)
-        if (take_voter(&out->voters[out->voter_count], in->voters[out->voter_count], err) < 0)
-            return -1;
-    return record_check(out, err);
-}
+#include "rendezvous/wire/wire_values.h"
 
 static int take_vote(struct wire_message *frame, const Muster__Vote *in, struct muster_error *err)
 {
@@ -184,22 +15,22 @@ static int take_vote(struct wire_message *frame, const Muster__Vote *in, struct 
     if (in->kind < MUSTER__VOTE_KIND__VOTE_ASK || in->kind > MUSTER__VOTE_KIND__VOTE_LEAVES)
         return error_set(err, MUSTER_E_PROTOCOL, "not a muster frame: a vote of an unknown kind");
     message->kind = (enum takeover_message_kind)((int)in->kind - 1);
-    message->ballot = take_ballot(in->ballot);
+    message->ballot = wire_take_ballot(in->ballot);
     out->job_id = frame->texts.job_id;
     out->to = (struct agent_incarnation){in->to_high, in->to_low};
-    if (take_text(frame->texts.job_id, sizeof frame->texts.job_id, in->job_id, err))
+    if (wire_take_text(frame->texts.job_id, sizeof frame->texts.job_id, in->job_id, err))
         return -1;
-    if (take_voter(&out->from, in->from, err) < 0 || take_record(&out->known, in->known, err) < 0)
+    if (wire_take_voter(&out->from, in->from, err) < 0 || wire_take_record(&out->known, in->known, err) < 0)
         return -1;
     if (in->value) {
-        message->at = take_ballot(in->at);
+        message->at = wire_take_ballot(in->at);
         message->value = &out->value;
-        if (take_record(&out->value, in->value, err) < 0)
+        if (wire_take_record(&out->value, in->value, err) < 0)
             return -1;
     }
     if (in->server) {
         message->server = &out->server;
-        return take_voter(&out->server, in->server, err);
+        return wire_take_voter(&out->server, in->server, err);
     }
     return 0;
 }
@@ -208,7 +39,7 @@ static int take_vote(struct wire_message *frame, const Muster__Vote *in, struct 
 static int take_newest(struct wire_message *out, const Muster__Record *in, struct muster_error *err)
 {
     out->record = in ? &out->vote.known : NULL;
-    return take_record(&out->vote.known, in, err);
+    return wire_take_record(&out->vote.known, in, err);
 }
 
 static int take_join(struct wire_message *out, const Muster__Envelope *envelope, struct muster_error *err)
@@ -245,37 +76,37 @@ static int take_join(struct wire_message *out, const Muster__Envelope *envelope,
     };
     if (in->restart_count < 0 || in->restart_count > ROSTER_RESTARTS_LIMIT || in->last_nodes < 0 ||
         in->last_rank < 0)
-        return bad(err, "a count is out of range");
+        return wire_bad(err, "a count is out of range");
     out->join.vote_addr = texts->vote_addr;
-    if (take_port(&out->join.vote_port, in->vote_port, err) ||
-        take_text(texts->vote_addr, sizeof texts->vote_addr, in->vote_addr, err) ||
+    if (wire_take_port(&out->join.vote_port, in->vote_port, err) ||
+        wire_take_text(texts->vote_addr, sizeof texts->vote_addr, in->vote_addr, err) ||
         take_newest(out, in->known, err))
         return -1;
-    if (take_ranges(&out->join.done, in->done, in->n_done, err))
+    if (wire_take_ranges(&out->join.done, in->done, in->n_done, err))
         return -1;
-    if (in->last && take_id(&out->join.last, in->last, err))
+    if (in->last && wire_take_id(&out->join.last, in->last, err))
         return -1;
-    if (in->held && take_id(&out->join.held, in->held, err))
+    if (in->held && wire_take_id(&out->join.held, in->held, err))
         return -1;
-    if (take_port(&out->join.store_port, in->store_port, err) ||
-        take_text(texts->job_id, sizeof texts->job_id, in->job_id, err) ||
-        take_text(texts->agent_name, sizeof texts->agent_name, in->agent_name, err) ||
-        take_text(texts->role, sizeof texts->role, in->role, err) ||
-        take_text(texts->program, sizeof texts->program, in->program, err))
+    if (wire_take_port(&out->join.store_port, in->store_port, err) ||
+        wire_take_text(texts->job_id, sizeof texts->job_id, in->job_id, err) ||
+        wire_take_text(texts->agent_name, sizeof texts->agent_name, in->agent_name, err) ||
+        wire_take_text(texts->role, sizeof texts->role, in->role, err) ||
+        wire_take_text(texts->program, sizeof texts->program, in->program, err))
         return -1;
-    return take_text(texts->store_addr, sizeof texts->store_addr, in->store_addr, err);
+    return wire_take_text(texts->store_addr, sizeof texts->store_addr, in->store_addr, err);
 }
 
 static int take_report(struct wire_message *out, const Muster__Report *in, struct muster_error *err)
 {
     out->kind = WIRE_REPORT;
     if (in->kind < MUSTER__REPORT_KIND__REPORT_RUNNING || in->kind > MUSTER__REPORT_KIND__REPORT_STOPPED)
-        return bad(err, "a report of an unknown kind");
+        return wire_bad(err, "a report of an unknown kind");
     out->report = (enum membership_report_kind)((int)in->kind - 1);
     out->sequence = in->sequence;
-    if (take_id(&out->id, in->id, err))
+    if (wire_take_id(&out->id, in->id, err))
         return -1;
-    return out->report == MEMBERSHIP_REPORT_FAILED ? take_failure(&out->failure, in->failure, err) : 0;
+    return out->report == MEMBERSHIP_REPORT_FAILED ? wire_take_failure(&out->failure, in->failure, err) : 0;
 }
 
 static int take_world(struct membership_event *out, const Muster__World *in, struct muster_error *err)
@@ -283,9 +114,9 @@ static int take_world(struct membership_event *out, const Muster__World *in, str
     if (in->group_world_size < 1 || in->group_rank < 0 || in->group_rank >= in->group_world_size ||
         in->rank_base < 0 || in->rank_base >= in->world_size || in->role_rank_base < 0 ||
         in->role_rank_base >= in->role_world_size)
-        return bad(err, "ranks of a world that do not fit its sizes");
+        return wire_bad(err, "ranks of a world that do not fit its sizes");
     if (in->restart_count < 0 || in->restart_count > ROSTER_RESTARTS_LIMIT)
-        return bad(err, "a count is out of range");
+        return wire_bad(err, "a count is out of range");
     out->kind = MEMBERSHIP_EVENT_WORLD;
     if (in->failed_class <= FAILURE_CLASS_COUNT) /* a class of a later version stays unknown */
         out->failed_class = (int)in->failed_class;
@@ -298,30 +129,31 @@ static int take_world(struct membership_event *out, const Muster__World *in, str
         .role_world_size = in->role_world_size,
         .restart_count = in->restart_count,
     };
-    if (take_id(&out->world.id, in->id, err) || take_port(&out->world.master_port, in->master_port, err))
+    if (wire_take_id(&out->world.id, in->id, err) ||
+        wire_take_port(&out->world.master_port, in->master_port, err))
         return -1;
-    if (take_text(out->world.master_addr, sizeof out->world.master_addr, in->master_addr, err))
+    if (wire_take_text(out->world.master_addr, sizeof out->world.master_addr, in->master_addr, err))
         return -1;
-    return take_bytes(out->reason, sizeof out->reason, in->reason, err);
+    return wire_take_bytes(out->reason, sizeof out->reason, in->reason, err);
 }
 
 static int take_verdict(struct membership_event *out, const Muster__Verdict *in, struct muster_error *err)
 {
     if (in->exit_code < 0 || in->exit_code > 255)
-        return bad(err, "an exit code is out of range");
+        return wire_bad(err, "an exit code is out of range");
     out->kind = MEMBERSHIP_EVENT_VERDICT;
     out->exit_code = in->exit_code;
     out->doubled = in->doubled;
     out->failed = in->failure != NULL;
-    if (in->failure && take_failure(&out->failure, in->failure, err))
+    if (in->failure && wire_take_failure(&out->failure, in->failure, err))
         return -1;
     if (in->n_others > FAILURE_OTHERS_LIMIT || in->other_total < 0 || (size_t)in->other_total < in->n_others)
-        return bad(err, "more other failures than there can be");
+        return wire_bad(err, "more other failures than there can be");
     out->other_total = in->other_total;
     for (; (size_t)out->other_count < in->n_others; out->other_count++)
-        if (take_brief(&out->others[out->other_count], in->others[out->other_count], err))
+        if (wire_take_brief(&out->others[out->other_count], in->others[out->other_count], err))
             return -1;
-    return take_bytes(out->reason, sizeof out->reason, in->reason, err);
+    return wire_take_bytes(out->reason, sizeof out->reason, in->reason, err);
 }
 
 static int take_event(struct wire_message *out, const Muster__Envelope *in, struct muster_error *err)
@@ -338,31 +170,31 @@ static int take_event(struct wire_message *out, const Muster__Envelope *in, stru
         event->planned = in->stop->planned;
         event->grace_ns = in->stop->grace_ns;
         if (event->grace_ns < 0 || in->stop->next_nodes < 0)
-            return bad(err, "a grace or a number of nodes below 0");
+            return wire_bad(err, "a grace or a number of nodes below 0");
         event->next_nodes = in->stop->next_nodes;
         if (in->stop->change < MEMBERSHIP_CHANGE_COUNT)
             event->change = (enum membership_change)in->stop->change;
-        if (take_id(&event->stopped, in->stop->id, err))
+        if (wire_take_id(&event->stopped, in->stop->id, err))
             return -1;
-        return take_bytes(event->reason, sizeof event->reason, in->stop->reason, err);
+        return wire_take_bytes(event->reason, sizeof event->reason, in->stop->reason, err);
     case MUSTER__ENVELOPE__BODY_VERDICT:
         return take_verdict(event, in->verdict, err);
     case MUSTER__ENVELOPE__BODY_EVICTION:
         event->kind = MEMBERSHIP_EVENT_EVICTION;
         if (in->eviction->state < MUSTER__EVICTION_STATE__EVICTION_WAITS ||
             in->eviction->state > MUSTER__EVICTION_STATE__EVICTION_REFUSED)
-            return bad(err, "an eviction of an unknown state");
+            return wire_bad(err, "an eviction of an unknown state");
         event->eviction = (enum membership_eviction)((int)in->eviction->state - 1);
         event->number = in->eviction->number;
         event->agent.high = in->eviction->incarnation_high;
         event->agent.low = in->eviction->incarnation_low;
-        return take_bytes(event->reason, sizeof event->reason, in->eviction->text, err);
+        return wire_take_bytes(event->reason, sizeof event->reason, in->eviction->text, err);
     case MUSTER__ENVELOPE__BODY_GO:
         event->kind = MEMBERSHIP_EVENT_GO;
-        return take_bytes(event->reason, sizeof event->reason, in->go->reason, err);
+        return wire_take_bytes(event->reason, sizeof event->reason, in->go->reason, err);
     default:
         event->kind = MEMBERSHIP_EVENT_REFUSED;
-        return take_text(event->reason, sizeof event->reason, in->refuse->reason, err);
+        return wire_take_text(event->reason, sizeof event->reason, in->refuse->reason, err);
     }
 }
 
@@ -376,12 +208,12 @@ static int take_accept(struct wire_message *out, const Muster__Accept *in, struc
     out->epoch = in->epoch;
     out->notes = in->notes;
     out->server = in->server ? &out->vote.server : NULL;
-    out->office = take_ballot(in->office);
+    out->office = wire_take_ballot(in->office);
     if (out->lease_ns < 0)
-        return bad(err, "a lease below 0");
+        return wire_bad(err, "a lease below 0");
     if (take_newest(out, in->record, err))
         return -1;
-    return in->server ? take_voter(&out->vote.server, in->server, err) : 0;
+    return in->server ? wire_take_voter(&out->vote.server, in->server, err) : 0;
 }
 
 static int take(struct wire_message *out, const Muster__Envelope *in, struct muster_error *err)
@@ -392,13 +224,13 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
     case MUSTER__ENVELOPE__BODY_LEAVE:
         out->kind = WIRE_LEAVE;
         out->exit_code = in->leave->exit_code;
-        return out->exit_code < 0 || out->exit_code > 255 ? bad(err, "an exit code is out of range") : 0;
+        return out->exit_code < 0 || out->exit_code > 255 ? wire_bad(err, "an exit code is out of range") : 0;
     case MUSTER__ENVELOPE__BODY_DRAIN:
         out->kind = WIRE_DRAIN;
         out->exit_code = in->drain->exit_code;
         out->grace_ns = in->drain->grace_ns;
         if (out->exit_code < 0 || out->exit_code > 255 || out->grace_ns < 0)
-            return bad(err, "an exit code or grace is out of range");
+            return wire_bad(err, "an exit code or grace is out of range");
         return 0;
     case MUSTER__ENVELOPE__BODY_REPORT:
         return take_report(out, in->report, err);
@@ -410,11 +242,11 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
         out->ended = in->beat->ended <= INT_MAX ? (int)in->beat->ended : 0;
         out->server_works = in->beat->server_works;
         out->server_done = (struct world_id){0};
-        if (take_ranges(&out->done, in->beat->done, in->beat->n_done, err))
+        if (wire_take_ranges(&out->done, in->beat->done, in->beat->n_done, err))
             return -1;
-        if (in->beat->server_done && take_id(&out->server_done, in->beat->server_done, err))
+        if (in->beat->server_done && wire_take_id(&out->server_done, in->beat->server_done, err))
             return -1;
-        return take_text(out->progress, sizeof out->progress, in->beat->progress, err);
+        return wire_take_text(out->progress, sizeof out->progress, in->beat->progress, err);
     case MUSTER__ENVELOPE__BODY_ACCEPT:
         return take_accept(out, in->accept, err);
     case MUSTER__ENVELOPE__BODY_AGAIN:
@@ -429,9 +261,9 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
             .without_spare = in->evict->without_spare,
             .agent = {in->evict->incarnation_high, in->evict->incarnation_low},
         };
-        if (take_text(out->texts.node, sizeof out->texts.node, in->evict->node, err))
+        if (wire_take_text(out->texts.node, sizeof out->texts.node, in->evict->node, err))
             return -1;
-        return out->texts.node[0] ? 0 : bad(err, "an eviction that names no node");
+        return out->texts.node[0] ? 0 : wire_bad(err, "an eviction that names no node");
     case MUSTER__ENVELOPE__BODY_NOTE:
         out->kind = WIRE_NOTE;
         return 0;
@@ -442,8 +274,8 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
         out->kind = WIRE_HANDOVER;
         out->restart_count = in->handover->restart_count;
         if (out->restart_count < 0 || out->restart_count > ROSTER_RESTARTS_LIMIT)
-            return bad(err, "a count is out of range");
-        return take_id(&out->id, in->handover->id, err);
+            return wire_bad(err, "a count is out of range");
+        return wire_take_id(&out->id, in->handover->id, err);
     case MUSTER__ENVELOPE__BODY_WORLD:
     case MUSTER__ENVELOPE__BODY_STOP:
     case MUSTER__ENVELOPE__BODY_VERDICT:
@@ -452,7 +284,7 @@ static int take(struct wire_message *out, const Muster__Envelope *in, struct mus
     case MUSTER__ENVELOPE__BODY_GO:
         return take_event(out, in, err);
     default:
-        return bad(err, "it has no body");
+        return wire_bad(err, "it has no body");
     }
 }
 
@@ -461,10 +293,10 @@ static int find_note(struct wire_message *out, const Muster__Note *in, const voi
                      struct muster_error *err)
 {
     if (in->data.len > WIRE_NOTE_LIMIT)
-        return bad(err, "a note above its limit");
+        return wire_bad(err, "a note above its limit");
     out->note_length = in->data.len;
     out->note = in->data.len ? memmem(frame, length, in->data.data, in->data.len) : "";
-    return out->note ? 0 : bad(err, "a note that is not in its frame");
+    return out->note ? 0 : wire_bad(err, "a note that is not in its frame");
 }
 
 static void *unpack_alloc(void *context, size_t size)
@@ -487,7 +319,7 @@ int wire_decode(const void *data, size_t length, struct wire_message *message, s
                          WIRE_FRAME_LIMIT);
     Muster__Envelope *envelope = muster__envelope__unpack(&allocator, length, data);
     if (!envelope)
-        return bad(err, "it cannot be unpacked");
+        return wire_bad(err, "it cannot be unpacked");
     int failed;
     /* A refusal is readable in any version: it has the reason why the versions do not match. So is the end of
      * the refused agent, which is known by then. */
