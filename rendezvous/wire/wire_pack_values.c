@@ -1,7 +1,7 @@
 /* wire_pack_values.c - see wire_values.h. */
-#include <string.h>
-
 #include "rendezvous/wire/wire_values.h"
+
+#include <string.h>
 
 Muster__WorldId *wire_pack_id(Muster__WorldId *out, struct world_id id)
 {

@@ -1,9 +1,10 @@
 /* wire_unpack_values.c - see wire_values.h. Every value that is later used as a size, an index or a text is
  * checked here. */
+#include "rendezvous/wire/wire_values.h"
+
 #include <string.h>
 
 #include "proto/base/error.h"
-#include "rendezvous/wire/wire_values.h"
 
 int wire_bad(struct muster_error *err, const char *what)
 {

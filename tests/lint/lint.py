@@ -98,7 +98,7 @@ def cuda_includes(build):
 def compile_headers(names, language, root, build):
     """The first line of the compiler's errors about them in one unit; "" where it takes them."""
     command = {"c": ["cc", "-std=gnu11", "-Wstrict-prototypes"], "c++": ["c++", "-std=c++2b"]}[language]
-    flags = ["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{root}", f"-I{build}/rendezvous", f"-I{build}/proto",
+    flags = ["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", f"-I{root}", f"-isystem{build}/rendezvous/wire/generated", f"-I{build}/proto",
              "-fsyntax-only", *(f"-isystem{folder}" for folder in cuda_includes(build))]
     unit = "".join(f'#include "{name}"\n' for name in names) + "extern int nothing;\n"
     run = subprocess.run([*command, *flags, "-x", language, "-"], input=unit, text=True, capture_output=True)
