@@ -13,7 +13,8 @@
 
 struct recover_copies {
     struct trainer *trainer;
-    int shift;
+    int shift;     /* this rank's wish until all have agreed */
+    bool agreed;   /* all ranks have the same shift */
     int64_t bytes; /* the size of an image */
     struct copy own[RECOVER_GENERATIONS], kept[RECOVER_GENERATIONS];
 };
@@ -33,6 +34,20 @@ const struct copy *copies_kept(const struct recover_copies *c)
 int copies_shift(const struct recover_copies *c)
 {
     return c ? c->shift : 0;
+}
+
+void copies_describe_shift(const struct recover_copies *c, double *agreed, double *wanted)
+{
+    *agreed = c && c->agreed ? c->shift : 0;
+    *wanted = copies_shift(c);
+}
+
+void copies_agree(struct recover_copies *c, int shift)
+{
+    if (!c || !c->shift)
+        return;
+    c->shift = shift;
+    c->agreed = true;
 }
 
 void copies_steps(const struct recover_copies *c, double own[RECOVER_GENERATIONS],
@@ -183,6 +198,18 @@ static int exchange_copies(struct recover_copies *c, int to, int from, const str
     return 0;
 }
 
+/* Nodes may have unequally many ranks: as far as the largest one has, the neighbour is on another node. */
+static int agree_on_shift(struct recover_copies *c, struct muster_error *err)
+{
+    double most = c->shift;
+    if (c->agreed)
+        return 0;
+    if (trainer_maximum(c->trainer, &most, 1, err) < 0)
+        return -1;
+    copies_agree(c, (int)most);
+    return 0;
+}
+
 /* 1: copies are to be made; 0: a world of one has none. */
 static int can_copy(struct recover_copies *c, struct muster_error *err)
 {
@@ -202,6 +229,8 @@ int recover_copies_make(struct recover_copies *c, const struct buffer *text, str
     struct copy *own = older_copy(c->own), *kept = older_copy(c->kept);
     if (can <= 0)
         return can;
+    if (agree_on_shift(c, e) < 0)
+        return -1;
     kept->step = -1;
     return copy_own(c, own, text, e) < 0 || exchange_copies(c, (rank + c->shift) % size,
                                                             (rank + size - c->shift) % size, own, kept, e) < 0

@@ -21,6 +21,9 @@ const struct copy *copies_own(const struct recover_copies *copies);
 const struct copy *copies_kept(const struct recover_copies *copies);
 /* Rank r's copies are kept by rank (r + shift) % size; 0: there are none. */
 int copies_shift(const struct recover_copies *copies);
+/* The shift that all ranks have agreed on, 0: none yet; and the one that this rank wants. */
+void copies_describe_shift(const struct recover_copies *copies, double *agreed, double *wanted);
+void copies_agree(struct recover_copies *copies, int shift);
 void copies_steps(const struct recover_copies *copies, double own[RECOVER_GENERATIONS],
                   double kept[RECOVER_GENERATIONS]);
 /* Puts this rank's own copy of a step, which is there, into the trainer. */

@@ -25,6 +25,7 @@ void divide_describe(const struct trainer *trainer, const struct recover_copies 
                                 .shift = kept ? kept->shift : copies_shift(copies),
                                 .layout = {(double)(layout >> 32), (double)(layout & UINT32_MAX)},
                                 .kept = kept != NULL};
+    copies_describe_shift(copies, &out->agreed, &out->wanted);
     for (int i = 0; i < SIDE_COUNT; i++)
         out->side[i] = o->mesh.side[i];
     if (kept) {

@@ -11,6 +11,7 @@ struct divide_rank {
     double rank, size;       /* in the world that its state is of */
     double side[SIDE_COUNT]; /* mesh of that world */
     double shift;            /* copies_shift */
+    double agreed, wanted;   /* copies_describe_shift, of the present world */
     double layout[2];        /* plan.asked of that world, in halves */
     double kept;             /* 1: its state has the layout of a plan before the present one */
     struct recover_rank steps;

@@ -14,7 +14,7 @@
 #include "runtime/train/trainer_state.h"
 
 enum { FIELDS = sizeof(struct divide_rank) / sizeof(double) };
-_Static_assert(sizeof(struct divide_rank) == (12 + SIDE_COUNT) * sizeof(double), "ranks sum them as numbers");
+_Static_assert(sizeof(struct divide_rank) == (14 + SIDE_COUNT) * sizeof(double), "ranks sum them as numbers");
 
 /* What all ranks know after their first sum. */
 struct recover {
@@ -60,8 +60,13 @@ static int share_states(struct recover *r, const struct recover_kept *kept, stru
     /* the sum with zeros has each rank's numbers */
     if (trainer_reduce(r->trainer, (double *)all, (int64_t)size * FIELDS, err) < 0)
         return -1;
-    for (int rank = 0; rank < size; rank++)
+    int agreed = 0, wanted = 0;
+    for (int rank = 0; rank < size; rank++) {
         r->ranks[rank] = all[rank].steps;
+        agreed = all[rank].agreed > agreed ? (int)all[rank].agreed : agreed;
+        wanted = all[rank].wanted > wanted ? (int)all[rank].wanted : wanted;
+    }
+    copies_agree(r->copies, agreed ? agreed : wanted); /* ranks that stayed have copies, so theirs holds */
     return 0;
 }
 

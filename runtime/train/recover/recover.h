@@ -40,8 +40,9 @@ void recover_kept_destroy(struct recover_kept *kept); /* accepts NULL */
 /* ---- copies in a neighbour's memory ---- */
 
 /* The copies that plan_options.state_copies plans: images of this rank, and of the rank whose neighbour this
- * one is, two of each. On several nodes the neighbour is on the next node. NULL with err: no memory.
- * ranks_per_node: 0: one node. */
+ * one is, two of each. On several nodes the neighbour is on another node, unless a node has more than half of
+ * the ranks. NULL with err: no memory. ranks_per_node: of this rank's node, other nodes may have others; 0:
+ * one node. */
 struct recover_copies *recover_copies_create(struct trainer *trainer, int ranks_per_node,
                                              struct muster_error *err);
 void recover_copies_destroy(struct recover_copies *copies); /* accepts NULL */

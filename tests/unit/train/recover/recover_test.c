@@ -25,7 +25,8 @@ struct loss {
 
 struct run {
     struct training training;
-    int copies; /* every so many steps; 0: none */
+    int copies;  /* every so many steps; 0: none */
+    bool uneven; /* nodes of one, one and two ranks; else of one each */
     struct loss losses[LOSSES];
     int loss_count;
     struct kv_memory *memory[LOSSES + 1];
@@ -62,7 +63,8 @@ static int make(struct rank *r, struct muster_error *err)
     r->trainer = r->model ? trainer_create(r->model, &options, err) : NULL;
     if (!r->trainer)
         return -1;
-    r->copies = r->run->copies ? recover_copies_create(r->trainer, 1, err) : NULL;
+    r->copies =
+        r->run->copies ? recover_copies_create(r->trainer, r->run->uneven && r->rank > 1 ? 2 : 1, err) : NULL;
     return r->run->copies && !r->copies ? -1 : 0;
 }
 
@@ -227,10 +229,10 @@ static void check_moved(const struct run *run, int lost)
 }
 
 /* first, second: the steps with which all ranks go on after each loss; -1: no state was left. */
-static void check(enum strategy strategy, int copies, struct loss one, struct loss two, int64_t first,
-                  int64_t second)
+static void check_run(struct run run, struct loss one, struct loss two, int64_t first, int64_t second)
 {
-    struct run run = run_of(strategy, copies), base = run_of(strategy, copies);
+    const enum strategy strategy = run.training.strategy;
+    struct run base = run;
     GUARD(guard_model) struct model *model = gpt2_create(&run.training.gpt, NULL);
     run.losses[0] = one;
     run.losses[1] = two;
@@ -241,8 +243,14 @@ static void check(enum strategy strategy, int copies, struct loss one, struct lo
             fail_msg("%s: rank %d goes on at %lld and %lld", strategy_name(strategy), rank,
                      (long long)run.begins[rank][0], (long long)run.begins[rank][1]);
     assert_memory_equal(params, expected, (size_t)model_parameters(model) * sizeof *params);
-    if (copies)
+    if (run.copies && !run.uneven)
         check_moved(&run, one.rank);
+}
+
+static void check(enum strategy strategy, int copies, struct loss one, struct loss two, int64_t first,
+                  int64_t second)
+{
+    check_run(run_of(strategy, copies), one, two, first, second);
 }
 
 static struct loss before(int after, int rank)
@@ -276,6 +284,17 @@ static void copies_go_back_to_the_last_one(void **state)
     check(STRATEGY_SHARD_OPTIM, EVERY, before(10, 1), before(9, 0), 8, 8);
 }
 
+/* Ranks 2 and 3 are on one node, and copies of theirs are on another one's. The new rank hears of it from the
+ * others, whether its own node has one rank or two. */
+static void nodes_of_unequal_size(void **state)
+{
+    (void)state;
+    struct run run = run_of(STRATEGY_FULL_SHARD, EVERY);
+    run.uneven = true;
+    check_run(run, before(10, 1), before(13, 3), 8, 12);
+    check_run(run, before(6, 0), before(9, 2), 4, 8);
+}
+
 static void without_either_all_begin_anew(void **state)
 {
     (void)state;
@@ -285,9 +304,8 @@ static void without_either_all_begin_anew(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replicas_lose_no_step),
-        cmocka_unit_test(shards_of_two_steps),
-        cmocka_unit_test(copies_go_back_to_the_last_one),
+        cmocka_unit_test(replicas_lose_no_step),          cmocka_unit_test(shards_of_two_steps),
+        cmocka_unit_test(copies_go_back_to_the_last_one), cmocka_unit_test(nodes_of_unequal_size),
         cmocka_unit_test(without_either_all_begin_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
