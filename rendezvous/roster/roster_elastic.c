@@ -234,7 +234,7 @@ bool roster_elastic_departs(const struct roster *roster, const struct roster_mem
 
 bool roster_elastic_is_replaced(const struct roster *roster)
 {
-    return roster->votes && roster_voter_count(roster) > 1;
+    return roster->votes && roster_possible_voters(roster) > 1;
 }
 
 static void stop_for_leaver(struct roster_work *w, const struct roster_member *member)

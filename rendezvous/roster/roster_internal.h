@@ -294,6 +294,8 @@ bool roster_return_settle(struct roster_work *w);
 
 /* Gives every member of by_rank its ranks in the world that is being formed. */
 void roster_assign_ranks(struct roster *roster);
+/* How many voters the running world can have now. */
+int roster_possible_voters(const struct roster *roster);
 
 /* --- roster_text.c --- */
 
@@ -361,8 +363,15 @@ static inline bool roster_is_local(const struct roster *roster, const struct ros
     return roster_slot_of(roster, member) == roster->local_slot;
 }
 
-/* How many voters the running world can have now. */
-static inline int roster_voter_count(const struct roster *roster)
+/* Without a port for votes no candidate reaches an agent, and it could not serve. */
+static inline bool roster_may_vote(const struct roster *roster, int slot)
+{
+    const struct roster_member *member = &roster->members[slot];
+    return slot == roster->local_slot || (roster_slot_taken(member) && member->vote_port);
+}
+
+/* Not less than roster_possible_voters, in O(1): as if all agents had a port for votes. */
+static inline int roster_most_voters(const struct roster *roster)
 {
     return record_voter_count(roster->world_nodes - roster->count[MEMBER_DONE_GONE],
                               roster->count[MEMBER_JOINED]);

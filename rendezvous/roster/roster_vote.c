@@ -46,7 +46,7 @@ static const struct roster_member *first_spare(const struct roster *roster)
     const struct roster_member *first = NULL;
     for (int i = 0; i < roster->slot_count; i++) {
         const struct roster_member *member = &roster->members[i];
-        if (member->state == MEMBER_JOINED && !member->proposed &&
+        if (member->state == MEMBER_JOINED && !member->proposed && roster_may_vote(roster, i) &&
             (!first || member->arrival < first->arrival))
             first = member;
     }
@@ -61,14 +61,14 @@ static int serving_rank(const struct roster *roster)
     return 0;
 }
 
-/* The members whose agents are here, by rank from the serving agent's on, as slots. Their number. */
-static int list_present(const struct roster *roster, int *slots)
+/* The members that may vote, by rank from the serving agent's on, as slots. Their number. */
+static int list_electors(const struct roster *roster, int *slots)
 {
     const int first = serving_rank(roster);
     int count = 0;
     for (int i = 0; i < roster->world_nodes; i++) {
         const int slot = roster->by_rank[(first + i) % roster->world_nodes];
-        if (roster_slot_taken(&roster->members[slot]))
+        if (roster_may_vote(roster, slot))
             slots[count++] = slot;
     }
     return count;
@@ -77,15 +77,15 @@ static int list_present(const struct roster *roster, int *slots)
 void roster_fill_record(const struct roster *roster, struct world_record *record)
 {
     int *slots = roster->scratch;
-    const int present = list_present(roster, slots);
-    const struct roster_member *spare = present == 2 ? first_spare(roster) : NULL;
+    const int electors = list_electors(roster, slots);
+    const struct roster_member *spare = electors == 2 ? first_spare(roster) : NULL;
     *record = (struct world_record){.epoch = roster->epoch,
                                     .round = roster->id.round,
                                     .nodes = roster->world_nodes,
                                     .restart_count = roster->restart_count};
-    record->voter_count = record_voter_count(present, spare != NULL);
+    record->voter_count = record_voter_count(electors, spare != NULL);
     for (int i = 0; i < record->voter_count; i++) {
-        const int place = record_voter_rank(i, record->voter_count, present);
+        const int place = record_voter_rank(i, record->voter_count, electors);
         record->voters[i] = voter_of(place < 0 ? spare : &roster->members[slots[place]]);
     }
 }
@@ -104,7 +104,7 @@ bool roster_revise_record(const struct roster *roster, const struct world_record
                           struct world_record *record)
 {
     if (roster->state != JOB_RUNNING ||
-        (roster_voter_count(roster) <= known->voter_count && !misses_voter(roster, known)))
+        (roster_most_voters(roster) <= known->voter_count && !misses_voter(roster, known)))
         return false;
     roster_fill_record(roster, record);
     bool same = record->voter_count == known->voter_count;

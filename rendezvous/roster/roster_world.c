@@ -313,3 +313,14 @@ struct instant roster_deadline(const struct roster *roster)
         return instant_min(due, roster->fence);
     return roster->apart >= 0 ? due : instant_min(due, roster->last_call);
 }
+
+int roster_possible_voters(const struct roster *roster)
+{
+    int nodes = roster->world_nodes - roster->count[MEMBER_DONE_GONE], spares = roster->count[MEMBER_JOINED];
+    for (int i = 0; i < roster->slot_count; i++) {
+        const bool deaf = roster_slot_taken(&roster->members[i]) && !roster_may_vote(roster, i);
+        nodes -= deaf && roster->members[i].state != MEMBER_JOINED;
+        spares -= deaf && roster->members[i].state == MEMBER_JOINED;
+    }
+    return record_voter_count(nodes, spares);
+}

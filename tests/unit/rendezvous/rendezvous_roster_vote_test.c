@@ -210,6 +210,64 @@ static void a_spare_is_the_third_voter_of_two_nodes(void **state)
     destroy(&f);
 }
 
+static void join_without_a_port(struct fixture *f, int who)
+{
+    struct roster_join without = join_of(f, who);
+    without.vote_port = 0;
+    join_as(f, who, &without);
+}
+
+static void an_agent_without_a_port_is_no_voter(void **state)
+{
+    struct fixture f;
+    struct world_record record;
+    (void)state;
+    create(&f, 4);
+    for (int i = 0; i < 3; i++)
+        join(&f, i);
+    join_without_a_port(&f, 3);
+    roster_fill_record(f.roster, &record);
+    assert_int_equal(record.nodes, 4);
+    assert_int_equal(record.voter_count, 3);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(record.voters[i].name, names[i]);
+    destroy(&f);
+}
+
+static void spare_without_a_port(bool with_another)
+{
+    struct fixture f;
+    struct world_record record;
+    struct membership_event stop = {0};
+    create(&f, 2);
+    join(&f, 0);
+    join(&f, 1);
+    step(&f, (struct roster_event){.kind = ROSTER_CHOSEN});
+    join_without_a_port(&f, 2);
+    roster_fill_record(f.roster, &record);
+    assert_int_equal(record.voter_count, 1);
+    if (with_another) {
+        join(&f, 3);
+        roster_fill_record(f.roster, &record);
+        assert_int_equal(record.voter_count, 3);
+        assert_string_equal(record.voters[2].name, "d");
+    }
+    event_of(&f, 0, ROSTER_DRAIN);
+    for (size_t i = 0; i < f.actions.count; i++)
+        if (f.actions.items[i].kind == ROSTER_SEND_STOP)
+            roster_fill_event(f.roster, &f.actions.items[i], &stop);
+    assert_non_null(
+        strstr(stop.reason, with_another ? "another node takes over" : "wait for it to come back"));
+    destroy(&f);
+}
+
+static void a_spare_without_a_port_is_no_voter(void **state)
+{
+    (void)state;
+    spare_without_a_port(false);
+    spare_without_a_port(true);
+}
+
 static void without_a_majority_the_job_ends_with_the_join_timeout(void **state)
 {
     struct fixture f;
@@ -260,6 +318,8 @@ int main(void)
         cmocka_unit_test(voters_that_have_gone_are_replaced),
         cmocka_unit_test(voters_are_as_many_as_can_be),
         cmocka_unit_test(a_spare_is_the_third_voter_of_two_nodes),
+        cmocka_unit_test(an_agent_without_a_port_is_no_voter),
+        cmocka_unit_test(a_spare_without_a_port_is_no_voter),
         cmocka_unit_test(without_a_majority_the_job_ends_with_the_join_timeout),
         cmocka_unit_test(a_restart_of_a_world_that_no_member_saw_has_its_round),
     };
