@@ -107,7 +107,7 @@ static void poll_membership(struct agent *agent)
 
 void agent_membership_serving(const struct agent *agent, struct membership_serving *out)
 {
-    *out = (struct membership_serving){0};
+    *out = agent->membership ? agent->membership->last_serving : (struct membership_serving){0};
     if (agent->membership && agent->membership->handle)
         membership_serving(agent->membership->handle, out);
 }

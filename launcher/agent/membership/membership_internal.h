@@ -9,7 +9,8 @@
 
 /* At all times: source is in the loop if its fd is not -1; following only if there is a resolver. */
 struct agent_membership {
-    struct membership *handle; /* NULL: none yet, or it is lost */
+    struct membership *handle;              /* NULL: none yet, or it is lost */
+    struct membership_serving last_serving; /* when it was lost */
     struct loop_source source;
     struct resolver *resolver; /* looks up the server's name */
     struct loop_source name;

@@ -40,6 +40,8 @@ void membership_lose(struct agent *agent, const char *why, int exit_code)
     if (agent->membership->source.fd >= 0)
         loop_remove(&agent->loop, &agent->membership->source);
     agent->membership->source.fd = -1;
+    if (agent->membership->handle) /* for the report of the end */
+        membership_serving(agent->membership->handle, &agent->membership->last_serving);
     membership_destroy(take_pointer(&agent->membership->handle), 0);
     agent_emit(agent, &(struct agent_event){.kind = AGENT_LOST, .code = exit_code});
 }

@@ -418,7 +418,7 @@ class NoMajority(ElasticJob):
     nnodes = "1:3"
 
     def test_two_of_three_voters_are_lost(self):
-        self.arguments = [*self.arguments, "--join-timeout=8"]
+        self.arguments = [*self.arguments, "--join-timeout=8", "--log-dir=logs"]
         self.start(0, 1, 2)
         self.runs_on([0, 1, 2])
         for k in (0, 1):
@@ -427,6 +427,9 @@ class NoMajority(ElasticJob):
         self.assertEqual(self.agents[2].wait(40), 138)
         self.assertIn("is lost: no other agent could be elected within 8 s (--join-timeout)", self.agents[2].said())
         self.assertIn("verdict: node rank 0 (node0) is lost, no other agent could be elected", self.agents[2].said())
+        (report,) = (json.loads(path.read_text()) for path in self.cluster.nodes[2].folder.glob("logs/*/failure.json"))
+        self.assertEqual((report["server"], report["voters"]), (None, ["node0", "node1", "node2"]))
+        self.assertEqual([change["server"] for change in report["server_changes"]], [None])
         self.assertEqual(self.newest(), 0)  # it trained nothing alone
 
     def test_the_job_begins_again(self):
