@@ -17,6 +17,7 @@ static const char *directory;
 static const char *const directed[BUG_COUNT] = {
     [BUG_STALE_JOIN] = "stale_join_after_a_return.txt",
     [BUG_REFUSED_ENDS] = "refused_and_taken_in.txt",
+    [BUG_FEW_VOTERS] = "done_voter_comes_back.txt",
     [BUG_OUT_OF_TOUCH] = "suspended_server_reads_closed_connections.txt",
 };
 

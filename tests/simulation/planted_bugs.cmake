@@ -254,3 +254,10 @@ bug(OUT_OF_TOUCH "a world is formed with a node whose connection is down")
 place(rendezvous/roster/roster_job.c [=[return slot >= 0 && roster->members[slot].state == MEMBER_JOINED && !roster->members[slot].session;]=]
   [=[return slot >= 0 && !PLANTED(OUT_OF_TOUCH) && roster->members[slot].state == MEMBER_JOINED &&
            !roster->members[slot].session;]=])
+
+bug(FEW_VOTERS "a node that was no voter for a moment stays none, and no spare takes its place")
+place(rendezvous/roster/roster_vote.c [=[(roster_voter_count(roster) <= known->voter_count &&]=]
+  [=[((PLANTED(FEW_VOTERS) || roster_voter_count(roster) <= known->voter_count) &&]=])
+place(rendezvous/roster/roster_vote.c [=[const struct roster_member *spare = present == 2 ? first_spare(roster) : NULL;]=]
+  [=[const struct roster_member *spare =
+        present == 2 && (!PLANTED(FEW_VOTERS) || roster->world_nodes == 2) ? first_spare(roster) : NULL;]=])
