@@ -1,6 +1,7 @@
 /* client_internal.h - the state of a client (client.h), shared by client*.c only.
  *
  *   client.c          its turn: incoming and outgoing messages, creation and end
+ *   client_past.c     an agent's past, from one server to the next
  *   client_lease.c    time: the lease that workers run under, and the silence of the server
  *   client_worlds.c   events given out (a WORLD that is fresh enough, each STOP once), and reports */
 #ifndef MUSTER_RENDEZVOUS_CLIENT_CLIENT_INTERNAL_H
@@ -67,6 +68,11 @@ struct client {
 
 /* Whether the connection took client->message. */
 bool client_send_now(struct client *client);
+
+/* ---- client_past.c ---- */
+
+/* For a new client of an agent that was a member before. */
+void client_take_past(struct client *client, const struct roster_join *past);
 
 /* ---- client_lease.c ---- */
 

@@ -126,6 +126,11 @@ int moving_change(struct transport *c, struct instant now, struct muster_error *
 void moving_describe(const struct transport *c, struct membership_serving *out);
 /* The agent is a member at its endpoint, without a record. */
 int moving_join_endpoint(struct transport *c, struct muster_error *err);
+
+/* --- moving_door.c --- */
+
+/* Opens the door unless it is open. */
+int moving_ensure_door(struct transport *c, struct muster_error *err);
 /* Opens the door if this agent is a voter. */
 void moving_open_door(struct transport *c, struct instant now);
 

@@ -256,8 +256,8 @@ place(rendezvous/roster/roster_job.c [=[return slot >= 0 && roster->members[slot
            !roster->members[slot].session;]=])
 
 bug(FEW_VOTERS "a node that was no voter for a moment stays none, and no spare takes its place")
-place(rendezvous/roster/roster_vote.c [=[(roster_voter_count(roster) <= known->voter_count &&]=]
-  [=[((PLANTED(FEW_VOTERS) || roster_voter_count(roster) <= known->voter_count) &&]=])
-place(rendezvous/roster/roster_vote.c [=[const struct roster_member *spare = present == 2 ? first_spare(roster) : NULL;]=]
+place(rendezvous/roster/roster_vote.c [=[(roster_most_voters(roster) <= known->voter_count &&]=]
+  [=[((PLANTED(FEW_VOTERS) || roster_most_voters(roster) <= known->voter_count) &&]=])
+place(rendezvous/roster/roster_vote.c [=[const struct roster_member *spare = electors == 2 ? first_spare(roster) : NULL;]=]
   [=[const struct roster_member *spare =
-        present == 2 && (!PLANTED(FEW_VOTERS) || roster->world_nodes == 2) ? first_spare(roster) : NULL;]=])
+        electors == 2 && (!PLANTED(FEW_VOTERS) || roster->world_nodes == 2) ? first_spare(roster) : NULL;]=])
