@@ -66,20 +66,34 @@ static const char *vote_address(const struct agent *agent)
     return bound && !address_is_any(bound) ? bound : NULL;
 }
 
-/* That of an entry of the list that is this node's; else in the range if one is given, else any. Without a
- * port the agent does not vote. */
+/* Of an entry of the list that is this node's. */
+static void reserve_entry_port(struct agent *agent)
+{
+    const struct run_config *config = agent->config;
+    struct agent_membership *membership = agent->membership;
+    struct muster_error err = {0};
+    const struct config_endpoint *own = NULL;
+    for (int i = 1; i < config->endpoint_count && membership->vote_fd < 0; i++) {
+        const struct config_endpoint *entry = &config->endpoints[i];
+        if (config->endpoints_derived ? i != config->own_endpoint
+                                      : !agent_server_is_entry(agent, entry->host))
+            continue;
+        own = entry;
+        membership->vote_fd = tcp_hold_port(entry->port, &membership->vote_port, &err);
+    }
+    membership->signpost = membership->vote_fd >= 0;
+    if (own && !membership->signpost)
+        log_warning(&agent->log, "new nodes will not find the job at %s:%u, if it moves: %s", own->host,
+                    (unsigned)own->port, err.text);
+}
+
+/* Else in the range if one is given, else any. Without a port the agent does not vote. */
 static void reserve_vote_port(struct agent *agent)
 {
     const struct run_config *config = agent->config;
     struct agent_membership *membership = agent->membership;
     struct muster_error err = {0};
-    for (int i = 1; i < config->endpoint_count && membership->vote_fd < 0; i++) {
-        const bool own = config->endpoints_derived ? i == config->own_endpoint
-                                                   : agent_server_is_entry(agent, config->endpoints[i].host);
-        if (own)
-            membership->vote_fd = tcp_hold_port(config->endpoints[i].port, &membership->vote_port, &err);
-        membership->signpost = membership->vote_fd >= 0;
-    }
+    reserve_entry_port(agent);
     for (int port = config->first_port; port && port <= config->last_port && membership->vote_fd < 0; port++)
         membership->vote_fd = tcp_hold_port((uint16_t)port, &membership->vote_port, &err);
     if (!config->first_port && membership->vote_fd < 0)

@@ -136,6 +136,7 @@ class Static(Takeover):
         self.runs_on(nodes)
         self.cluster.nodes[0].cut()
         self.hears(0, "no majority")
+        self.assertRegex(self.status(0)["waiting"], rf"^no majority answers: 1 of {min(self.count, 5)} voters answer: node0; waiting for ")
         self.hears(1, "no server: ")
         self.cluster.nodes[0].heal()
         round_ = self.runs_on(nodes, after=0)
@@ -197,6 +198,7 @@ class Elastic(ElasticJob):
         time.sleep(1)
         self.cluster.nodes[0].thaw()
         nodes = range(self.count)
+        self.hears(0, f"stopping the workers: {self.status(1)['server']['name']} serves the job now\n")
         self.runs_on(nodes, after=round_)
         self.never_two_worlds(0)
         self.finish(*nodes)
@@ -237,6 +239,16 @@ class EndpointIsGone(ElasticJob):
         self.runs_on([1, 2, 3], after=round_)
         print(f"joined after {time.time() - begin:.2f} s ", end="", file=sys.stderr)
         self.never_two_worlds(0)
+        self.finish(1, 2, 3)
+
+    def test_a_port_of_the_list_is_in_use(self):
+        holds = "import socket; s = socket.create_server(('', 23456)); print('holds', file=__import__('sys').stderr, flush=True); s.accept()"
+        self.cluster.nodes[1].start("python3", "-c", holds, log="holder").wait_said("holds")
+        round_ = self.loses_it()
+        self.assertRegex(self.agents[1].said(), r"will not find the job at node1:23456, if it moves: .* port 23456 is in use by pid \d+")
+        self.assertNotIn("will not find", self.agents[2].said())
+        self.start(3)  # node2 leads it there
+        self.runs_on([1, 2, 3], after=round_)
         self.finish(1, 2, 3)
 
     def test_a_new_node_has_another_list(self):
