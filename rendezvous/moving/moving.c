@@ -227,7 +227,7 @@ static void moving_progress(const struct membership *m, char *out, size_t size)
         in->operations->progress(in, out, size);
     if (!moving_is_voted(c) || !text[0] || (in && !c->serves))
         return;
-    if (out[0])
+    if (out[0] || c->rules.state == TAKEOVER_SERVE)
         (void)snprintf(out, size, "no majority answers: %s", text);
     else
         (void)snprintf(out, size, "no server: %s; %s", takeover_reason_text(c->rules.reason), text);

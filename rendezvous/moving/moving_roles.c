@@ -242,6 +242,16 @@ static int take_office(struct transport *c, struct muster_error *err)
 
 /* --- changes --- */
 
+static void describe_change(const struct transport *c, const char *why, char *out, size_t size)
+{
+    if (c->rules.state == TAKEOVER_FOLLOW)
+        (void)snprintf(out, size, "%s serves the job now", c->rules.server.name);
+    else if (c->rules.state == TAKEOVER_SERVE)
+        (void)snprintf(out, size, "this node serves the job now: %s", why);
+    else
+        (void)snprintf(out, size, "%s: looking for the agent that serves next", why);
+}
+
 /* The agent's own STOP: no server tells it any more. */
 static int stop_workers(struct transport *c, const char *why, struct muster_error *err)
 {
@@ -256,7 +266,7 @@ static int stop_workers(struct transport *c, const char *why, struct muster_erro
     c->stops = true;
     stop->kind = MEMBERSHIP_EVENT_STOP;
     stop->stopped = c->outer->current;
-    (void)snprintf(stop->reason, sizeof stop->reason, "%s: looking for the agent that serves next", why);
+    describe_change(c, why, stop->reason, sizeof stop->reason);
     return 0;
 }
 
