@@ -168,6 +168,15 @@ struct roster_work {
     struct muster_error *err;
 };
 
+/* --- roster_enter.c --- */
+
+/* The agent has sent something. */
+void roster_note_received(struct roster_work *w, struct roster_member *member);
+/* JOIN; after the verdict; when the server leaves. */
+int roster_on_join(struct roster_work *w);
+int roster_on_join_late(struct roster_work *w);
+int roster_on_join_departed(struct roster_work *w);
+
 /* --- roster_causes.c --- */
 
 /* Whether the present round has failed; its first cause. */

@@ -51,7 +51,7 @@ place(rendezvous/roster/roster_elastic.c [=[        stop_for_leaver(w, member);
     roster_settle(w);]=])
 
 bug(LOST_STOP "a STOP that was sent to a broken connection is not sent again")
-place(rendezvous/roster/roster.c [=[else if (member->state == MEMBER_STOPPING || member->state == MEMBER_ORPHANED)]=]
+place(rendezvous/roster/roster_enter.c [=[else if (member->state == MEMBER_STOPPING || member->state == MEMBER_ORPHANED)]=]
   [=[else if ((member->state == MEMBER_STOPPING && !PLANTED(LOST_STOP)) ||
              member->state == MEMBER_ORPHANED)]=])
 
@@ -76,11 +76,11 @@ place(rendezvous/client/client_worlds.c [=[if (client->held.epoch && !client->he
   [=[if (client->held.epoch && !client->held_stops && !PLANTED(LATE_WORLD) &&]=])
 
 bug(LOST_WORLD "a WORLD that was sent to a broken connection is not sent again")
-place(rendezvous/roster/roster.c [=[if (member->state == MEMBER_ASSIGNED)]=]
+place(rendezvous/roster/roster_enter.c [=[if (member->state == MEMBER_ASSIGNED)]=]
   [=[if (member->state == MEMBER_ASSIGNED && !PLANTED(LOST_WORLD))]=])
 
 bug(LOST_VERDICT "an agent that missed the verdict is not told again (#67616)")
-place(rendezvous/roster/roster.c [=[else if (member->state == MEMBER_LEAVING && member->verdict_sent)]=]
+place(rendezvous/roster/roster_enter.c [=[else if (member->state == MEMBER_LEAVING && member->verdict_sent)]=]
   [=[else if (member->state == MEMBER_LEAVING && member->verdict_sent && !PLANTED(LOST_VERDICT))]=])
 
 bug(NO_BUDGET "a node that comes and goes restarts the job without limit (#147064)")
@@ -118,16 +118,16 @@ place(rendezvous/roster/roster_leave.c [=[roster->world_out = true;
         roster_give_verdict(w, leave_code(w), false, "closed");]=])
 
 bug(REOPENS "a late joiner opens a job that is over again (#116974)")
-place(rendezvous/roster/roster.c [=[rejoin(w, &roster->members[slot]);
+place(rendezvous/roster/roster_enter.c [=[rejoin(w, &roster->members[slot]);
     } else {]=]
   [=[rejoin(w, &roster->members[slot]);
     } else if (PLANTED(REOPENS)) {
         roster->state = JOB_FORMING;
-        return on_join(w);
+        return roster_on_join(w);
     } else {]=])
 
 bug(LATE_ADMISSION "a node that comes after the last call is let into the world that is out")
-place(rendezvous/roster/roster.c [=[take_slot(w, member);]=]
+place(rendezvous/roster/roster_enter.c [=[take_slot(w, member);]=]
   [=[take_slot(w, member);
     if (PLANTED(LATE_ADMISSION) && roster->elastic && roster->state == JOB_STARTING) {
         member->held = roster->id;
@@ -229,7 +229,7 @@ place(rendezvous/roster/roster_return.c [=[    count_at_least(roster, used + 1);
   [=[    count_at_least(roster, used + !PLANTED(FREE_LOSS));]=])
 
 bug(LATE_FIRST_JOIN "the first JOIN of an agent that has ended takes the rank of its successor")
-place(rendezvous/roster/roster.c [=[return false;
+place(rendezvous/roster/roster_enter.c [=[return false;
     roster_act(w, ROSTER_AGAIN, w->event->session, -1, NULL);]=]
   [=[return false;
     if (PLANTED(LATE_FIRST_JOIN))
