@@ -203,18 +203,15 @@ int roster_on_leave_stopping(struct roster_work *w);
 int roster_on_leave_finishing(struct roster_work *w);
 int roster_on_drain(struct roster_work *w);
 
-/* --- roster_job.c: actions on all members --- */
+/* --- roster_stop.c: states, stops and verdicts --- */
 
 void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
                 const char *reason);
 void roster_set_state(struct roster *roster, struct roster_member *member, enum roster_member_state state);
+/* Its timers are those of the new state. timeout_ns: until state_deadline; 0: it has none. */
+void roster_set_job_state(struct roster_work *w, enum roster_job_state state, int64_t timeout_ns);
 /* The agent is gone; state is EMPTY or DONE_GONE. */
 void roster_vacate(struct roster *roster, struct roster_member *member, enum roster_member_state state);
-/* FORMING: roster->id is the world of all KEEP members, by_rank and world_nodes list them, and the hosting
- * agent's part of it is done. */
-void roster_adopt_world(struct roster_work *w);
-/* The agent in a slot died silently. Returns whether the world must stop for it. */
-bool roster_lose(struct roster_work *w, struct roster_member *member, const char *why);
 /* The world stops: for its recorded cause or, planned, because its members change. */
 void roster_begin_stop(struct roster_work *w);
 /* nodes: of the next world; fewer than it needs are none. */
@@ -225,11 +222,18 @@ void roster_give_verdict(struct roster_work *w, int code, bool failed, const cha
     __attribute__((format(printf, 4, 5)));
 void roster_give_failure_verdict(struct roster_work *w);
 void roster_end_job(struct roster_work *w);
+
+/* --- roster_job.c --- */
+
+/* FORMING: roster->id is the world of all KEEP members, by_rank and world_nodes list them, and the hosting
+ * agent's part of it is done. */
+void roster_adopt_world(struct roster_work *w);
+/* The agent in a slot died silently. Returns whether the world must stop for it. */
+bool roster_lose(struct roster_work *w, struct roster_member *member, const char *why);
 /* All have stopped, and the server leaves them. */
 void roster_depart(struct roster_work *w);
 /* All due transitions of the job. Every handler that changed a member ends in it. */
 void roster_settle(struct roster_work *w);
-
 /* Sends out the world of by_rank. */
 void roster_form_world(struct roster_work *w);
 
