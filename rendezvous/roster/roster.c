@@ -194,8 +194,8 @@ static bool holds_slot(const struct roster *roster, const struct roster_event *e
            roster->members[event->member].session == event->session;
 }
 
-/* A JOIN that another one of its agent has overtaken: it came by a connection that was closed. Its sender may
- * have got workers since, may be lost, or may have left. */
+/* A JOIN that a later JOIN of its agent has overtaken: it came by a connection that was closed. Its sender
+ * may have got workers since, may be lost, or may have left. */
 static bool is_overtaken(const struct roster *roster, const struct roster_event *event)
 {
     const int slot = roster_slots_find(roster, event->join->incarnation, false);

@@ -138,7 +138,7 @@ static uint64_t proof_of(const struct roster *roster, const struct roster_member
 
 /* A JOIN may have been under way while its agent ended and the next start of it took the rank. That one may
  * be out of reach now, and come back. So a JOIN has to be repeated at once, with the answer of this second or
- * the one before: what is later is asked for once more, which only a live agent follows. */
+ * the second before: a later JOIN is asked for once more, which only a live agent follows. */
 static bool must_prove(struct roster_work *w, const struct roster_member *holder)
 {
     const struct roster_join *join = w->event->join;

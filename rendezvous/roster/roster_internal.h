@@ -208,7 +208,7 @@ int roster_on_drain(struct roster_work *w);
 void roster_act(struct roster_work *w, enum roster_action_kind kind, uint64_t session, int member,
                 const char *reason);
 void roster_set_state(struct roster *roster, struct roster_member *member, enum roster_member_state state);
-/* Its timers are those of the new state. timeout_ns: until state_deadline; 0: it has none. */
+/* The timers of the old state end. timeout_ns: until state_deadline; 0: never. */
 void roster_set_job_state(struct roster_work *w, enum roster_job_state state, int64_t timeout_ns);
 /* The agent is gone; state is EMPTY or DONE_GONE. */
 void roster_vacate(struct roster *roster, struct roster_member *member, enum roster_member_state state);
