@@ -177,11 +177,15 @@ static void agent_search_tick(struct agent *agent, struct instant now)
         return;
     search->ask_at = instant_add(now, ask_every_ns(agent));
     search->at = next_entry(agent);
-    if (agent->config->endpoints_derived && !search->told)
-        log_info(&agent->log, "no server is known yet: asking the job's other pods, %s first",
-                 agent->config->endpoints[search->at].host);
+    const struct config_endpoint *entry = &agent->config->endpoints[search->at];
+    if (!search->told && agent->config->endpoints_derived)
+        log_info(&agent->log, "no server is known yet: asking the job's other pods, %s first", entry->host);
+    else if (!search->told)
+        log_info(&agent->log,
+                 "no server is known yet: asking the other entries of --rdzv-endpoint, %s:%u first",
+                 entry->host, (unsigned)entry->port);
     search->told = true;
-    ask(agent, &agent->config->endpoints[search->at], now);
+    ask(agent, entry, now);
 }
 
 static void agent_search_destroy(struct agent *agent)
