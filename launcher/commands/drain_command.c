@@ -87,9 +87,11 @@ static int await_departure(const struct agent_found *agent, const struct options
         if (instant_reached(clock_now(NULL), until))
             return error_set(
                 err, MUSTER_E_TIMEOUT,
-                "node \"%s\" has not left within %g s: %s. %s; raise --timeout, or use --no-wait",
+                "node \"%s\" has not left within %g s: %s. It %s; muster top shows the nodes, and --timeout "
+                "gives it longer",
                 options->node, options->timeout_s, reply.text,
-                goes ? "It was asked to leave, and may still" : "Nothing was changed");
+                goes ? "was asked to leave, and may still"
+                     : "may still be asked to leave" /* the agent has sent the request on */);
         (void)poll(NULL, 0, AGENT_PAUSE_MS); /* shorter is no harm */
     }
 }

@@ -195,7 +195,12 @@ static void tell_loss(const struct run *run)
         fprintf(stderr, "goes back to the checkpoint of step %lld", step);
     else
         fprintf(stderr, "begins anew");
-    fprintf(stderr, "; replicas (training.strategy) or training.memory_copies keep a state%s\n",
+    /* copies are lost with neighbours, or before the first are made */
+    fprintf(stderr, "; %s%s\n",
+            run->config.memory_copies
+                ? "no rank is left that kept a copy of theirs (training.memory_copies); replicas "
+                  "(training.strategy) keep a state"
+                : "replicas (training.strategy) or training.memory_copies keep a state",
             run_keeps_checkpoints(run) ? "" : ", and training.checkpoint_dir saves it");
 }
 

@@ -325,6 +325,18 @@ class Regroup(unittest.TestCase):
         self.assertIn("state is gone from memory: training begins anew; replicas", job.said())
 
     @unittest.skipUnless(KILLS, "the long one")
+    def test_a_rank_and_its_neighbour_are_lost(self):
+        """With both copies of the first one's state. The warning recommends no copies to a job that makes them."""
+        job = Job(self, "both", COPIES | {"steps": 1000000}, nodes=1, nproc=3)
+        before = job.workers(0)
+        job.await_step(60)
+        subprocess.run(["kill", "-9", *map(str, before[1:])], check=True)
+        wait_until(lambda: "gone from memory" in job.said() or job.over(), lambda: f"the loss is told: {job.said()[-2000:]}", LIMIT)
+        self.assertIn("begins anew; no rank is left that kept a copy of theirs (training.memory_copies); replicas (training.strategy) keep a state, and", job.said())
+        self.assertEqual(job.workers(0)[0], before[0])
+        job.agents[0].kill()
+
+    @unittest.skipUnless(KILLS, "the long one")
     def test_groups_that_are_stepped_one_by_one_are_told(self):
         stepped = {"clip_norm": 0, "on_nonfinite": "stop"}
         for row, (more, told) in enumerate((({"on_nonfinite": "stop"}, 0), (stepped, 1), ({"clip_norm": 0}, 0), (stepped | {"memory_copies": 5}, 0))):
