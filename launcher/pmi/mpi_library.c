@@ -103,3 +103,19 @@ enum mpi_library mpi_library_of_file(const char *path, char *soname, size_t size
     (void)munmap(mapped, image.size); /* our own mapping: cannot fail */
     return found;
 }
+
+/* Of Open MPI the libraries that no other MPI has: a file that is named libmpi.so alone may be MPICH's. */
+enum mpi_library mpi_library_of_maps(const char *maps, size_t length, char *soname, size_t size)
+{
+    static const char *const names[] = {"/libopen-pal.so", "/libopen-rte.so"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *found = memmem(maps, length, names[i], strlen(names[i]));
+        if (!found)
+            continue;
+        const char *end = memchr(found, '\n', length - (size_t)(found - maps));
+        const size_t left = (size_t)((end ? end : maps + length) - found) - 1;
+        (void)snprintf(soname, size, "%.*s", (int)left, found + 1);
+        return MPI_LIBRARY_PMIX;
+    }
+    return MPI_LIBRARY_NONE;
+}

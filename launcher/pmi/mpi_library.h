@@ -15,5 +15,8 @@ enum mpi_library mpi_library_of_name(const char *soname);
 /* Reads the needed libraries of an ELF file of this machine's word size; soname gets the name of the one
  * found. */
 enum mpi_library mpi_library_of_file(const char *path, char *soname, size_t size);
+/* maps: the text of a process's /proc/PID/maps. The same where the process has loaded Open MPI; a script's
+ * library is in no file that could be looked at before. */
+enum mpi_library mpi_library_of_maps(const char *maps, size_t length, char *soname, size_t size);
 
 #endif

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "launcher/agent/agent_server.h"
+#include "launcher/agent/pmi/pmix_look.h"
 #include "launcher/loop/background_job.h"
 #include "launcher/loop/channels.h"
 #include "launcher/pmi/pmi.h"
@@ -41,6 +42,7 @@ struct agent_pmi {
     struct background_watch asking;
     struct pmi_asking *exchange; /* valid while asking has a job */
     bool missing;                /* a rank's early end was reported */
+    struct pmix_look look;       /* valid while pmi is not NULL */
 };
 
 /* --- the exchange --- */
@@ -303,8 +305,10 @@ static int make_round(struct agent *agent, struct muster_error *err)
                               .world = world->world_size};
     (void)snprintf(place.name, sizeof place.name, "muster-%" PRIx64 "-%" PRIu32, world->id.epoch,
                    world->id.round);
-    if (!agent->pmi->pmi)
+    if (!agent->pmi->pmi) {
         agent->pmi->pmi = pmi_create(&place, err);
+        pmix_look_begin(&agent->pmi->look, clock_now(NULL));
+    }
     return agent->pmi->pmi ? 0 : -1;
 }
 
@@ -336,6 +340,17 @@ const char *agent_pmi_explain(const struct agent *agent, const struct worker *wo
 
 /* --- the part --- */
 
+static struct instant agent_pmi_deadline(const struct agent *agent)
+{
+    return agent->pmi->pmi ? pmix_look_deadline(&agent->pmi->look) : INSTANT_NEVER;
+}
+
+static void agent_pmi_tick(struct agent *agent, struct instant now)
+{
+    if (instant_reached(now, agent_pmi_deadline(agent)))
+        pmix_look(&agent->pmi->look, agent, agent->pmi->pmi);
+}
+
 static int agent_pmi_create(struct agent *agent, struct muster_error *err)
 {
     const int count = agent->round.worker_count;
@@ -363,8 +378,10 @@ static void agent_pmi_event(struct agent *agent, const struct agent_event *event
 {
     if (event->kind == AGENT_ROUND_ENDS)
         end_round(agent);
-    else if (event->kind == AGENT_WORKER_ENDED && agent->pmi->pmi)
+    if (event->kind == AGENT_WORKER_ENDED && agent->pmi->pmi) {
+        pmix_look(&agent->pmi->look, agent, agent->pmi->pmi); /* the others of a short program */
         step(agent);
+    }
 }
 
 static void agent_pmi_destroy(struct agent *agent)
@@ -379,5 +396,5 @@ static void agent_pmi_destroy(struct agent *agent)
     agent->pmi = NULL;
 }
 
-const struct agent_part agent_pmi_part = {"PMI", agent_pmi_create, NULL,
-                                          NULL,  agent_pmi_event,  agent_pmi_destroy};
+const struct agent_part agent_pmi_part = {"PMI",          agent_pmi_create, agent_pmi_deadline,
+                                          agent_pmi_tick, agent_pmi_event,  agent_pmi_destroy};

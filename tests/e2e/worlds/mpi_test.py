@@ -178,6 +178,11 @@ class MpiTest(Programs):
         text = self.nodes(1, 1, other, flags=["--mpi"], code=2)
         self.assertIn(f"'{other}' is linked with libmpi.so.40 (Open MPI), whose processes find each other by PMIx", text)
         self.assertIn("which needs PMIx: without mpirun each worker is an MPI world of its own", self.nodes(1, 1, other))
+        late = pathlib.Path(self.folder) / "libopen-pal.so.40"  # by a script, as mpi4py does
+        subprocess.run([gcc, "-shared", "-x", "c", "/dev/null", "-o", late], check=True)
+        script = self.script("late.py", f"import ctypes, time\nctypes.CDLL({str(late)!r})\ntime.sleep(1.5)\n")
+        text = self.nodes(1, 2, script, flags=["--mpi"])
+        self.assertEqual(len(re.findall(r"rank \d \(pid \d+\) has loaded libopen-pal.so.40 \(Open MPI\), which needs PMIx", text)), 1, text)
         text = self.nodes(1, 1, self.program, flags=["--mpi", "--nnodes=1:2", "--worker-store=worker"], code=2)
         self.assertIn("--mpi keeps its keys in the agent's store, and --worker-store=worker has none", text)
 

@@ -256,6 +256,14 @@ static void libraries(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_int_equal(mpi_library_of_name(rows[i].name), rows[i].library);
     assert_int_equal(mpi_library_of_file("/proc/self/exe", soname, sizeof soname), MPI_LIBRARY_NONE);
+    static const char pal[] =
+        "7f-80 r-xp 00 08:01 7 /opt/a b/libopen-pal.so.40.30.2\n7f-80 r-xp 00 08:01 7 /x\n",
+                      mpich[] =
+                          "7f-80 r-xp 00 08:01 7 /opt/libmpi.so\n7f-80 r-xp 00 08:01 7 /x/libopen-pal.s";
+    assert_int_equal(mpi_library_of_maps(pal, sizeof pal - 1, soname, sizeof soname), MPI_LIBRARY_PMIX);
+    assert_string_equal(soname, "libopen-pal.so.40.30.2");
+    assert_int_equal(mpi_library_of_maps(mpich, sizeof mpich - 1, soname, sizeof soname), MPI_LIBRARY_NONE);
+    assert_int_equal(mpi_library_of_maps("", 0, soname, sizeof soname), MPI_LIBRARY_NONE);
     assert_int_equal(mpi_library_of_file("/nowhere", soname, sizeof soname), MPI_LIBRARY_NONE);
     /* this program, cut and damaged: never more than a no */
     scope_buffer bytes = {0};
