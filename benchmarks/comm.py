@@ -29,7 +29,7 @@ BAR_GLOO, BAR_MPI, BAR_LIMIT, LIMIT_FROM_KB = 10, 1, 0.95, 1024
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--ranks", default="2,8")
     parser.add_argument("--rounds", type=int, default=5)

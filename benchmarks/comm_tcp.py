@@ -21,7 +21,7 @@ LIMIT_S = 300
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--ranks", default="4,32,64")
     parser.add_argument("--sizes", default="8,65536,1048576", help="bytes")

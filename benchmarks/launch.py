@@ -41,7 +41,7 @@ RESULT_NAMES = {TORCHRUN: "torchrun", HYDRA: "MPICH hydra", "open mpi": "Open MP
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--workers", default="1,8,64,256", help="numbers of workers")
     parser.add_argument("--beside", default="idle,busy", help="idle: nothing; busy: one process that never waits")

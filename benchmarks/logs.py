@@ -26,7 +26,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=64)

@@ -21,7 +21,7 @@ WARM_UP, BAR = 1, 0.9
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--stages", type=int, default=4)

@@ -455,7 +455,7 @@ CASES = {"worker": show_killed_worker, "torch": show_torch, "cut": show_cut, "ag
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--nodes", default="2,16", help="numbers of nodes")
     parser.add_argument("--nproc", type=int, default=2, help="workers of each node")

@@ -33,7 +33,7 @@ TORCHRUN_MB = 260  # memory for each torchrun
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--only", choices=("crowd", "largest", "agents"))
     parser.add_argument("--agents", default="100,500,1000,2000,4000", help="sizes of the simulated worlds")

@@ -34,7 +34,7 @@ BARS = {"get": 1.3, "barrier": 3.0, "gather": 3.0}
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default=str(SOURCE / "build"))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--clients", default="1,8,64")

@@ -34,7 +34,7 @@ LOSS_BOUND = {"fp32": 1e-4, "tf32": 1e-3, "bf16": 1e-2, "fp16": 1e-2}
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default=str(HERE.parent / "build"))
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--shape", default="8x1024", help="SEQUENCESxPOSITIONS of a step; %(default)s")

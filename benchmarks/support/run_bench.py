@@ -14,7 +14,7 @@ from support import results  # noqa: E402
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("name")
     parser.add_argument("--build", default="build")
     results.add_argument(parser)

@@ -137,7 +137,7 @@ class Chaos:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--mode", choices=("static", "elastic"), default="elastic")
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=60)

@@ -296,7 +296,7 @@ def report(results, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("count", help="how many, all, or again")
     parser.add_argument("seed", nargs="?", type=int, default=None)
     parser.add_argument("--only", help="files that match this pattern")

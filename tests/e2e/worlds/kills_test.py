@@ -354,7 +354,7 @@ class Kills:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--mode", choices=("static", "elastic", "changing"), default="static")
     parser.add_argument("--nodes", type=int, default=2)

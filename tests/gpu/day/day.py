@@ -23,7 +23,7 @@ EMULATED = 5  # times a phase's limit, where kernels run on this machine's proce
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--packed", metavar="FOLDER")
     parser.add_argument("--built", action="store_true", help="programs of ./dev build and ./dev build cuda")
     parser.add_argument("--rehearse", action="store_true", help="over the fakes and the emulator; no figure is a speed")

@@ -217,7 +217,7 @@ def text_of(rows, counted):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--build", default=str(SOURCE / "build"), help="of ./dev build; none: without the bytes that are moved")
     parser.add_argument("--architectures", default="75,80,90")
     parser.add_argument("--record", action="store_true", help="write table.txt anew")
