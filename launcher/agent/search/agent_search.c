@@ -170,6 +170,20 @@ static int next_entry(const struct agent *agent)
     return at;
 }
 
+/* Once. A member of a world looks for its next server, and has said so. */
+static void tell_of_search(struct agent *agent, const struct config_endpoint *first)
+{
+    if (agent->search->told || agent->round.world.id.epoch)
+        return;
+    agent->search->told = true;
+    if (agent->config->endpoints_derived)
+        log_info(&agent->log, "no server is known yet: asking the job's other pods, %s first", first->host);
+    else
+        log_info(&agent->log,
+                 "no server is known yet: asking the other entries of --rdzv-endpoint, %s:%u first",
+                 first->host, (unsigned)first->port);
+}
+
 static void agent_search_tick(struct agent *agent, struct instant now)
 {
     struct agent_search *search = agent->search;
@@ -178,13 +192,7 @@ static void agent_search_tick(struct agent *agent, struct instant now)
     search->ask_at = instant_add(now, ask_every_ns(agent));
     search->at = next_entry(agent);
     const struct config_endpoint *entry = &agent->config->endpoints[search->at];
-    if (!search->told && agent->config->endpoints_derived)
-        log_info(&agent->log, "no server is known yet: asking the job's other pods, %s first", entry->host);
-    else if (!search->told)
-        log_info(&agent->log,
-                 "no server is known yet: asking the other entries of --rdzv-endpoint, %s:%u first",
-                 entry->host, (unsigned)entry->port);
-    search->told = true;
+    tell_of_search(agent, entry);
     ask(agent, entry, now);
 }
 

@@ -238,6 +238,7 @@ class EndpointIsGone(ElasticJob):
         self.start(3)
         self.runs_on([1, 2, 3], after=round_)
         self.assertIn("asking the other entries of --rdzv-endpoint, node1:23456 first", self.agents[3].said())
+        self.assertNotIn("no server is known yet", self.agents[1].said() + self.agents[2].said())
         print(f"joined after {time.time() - begin:.2f} s ", end="", file=sys.stderr)
         self.never_two_worlds(0)
         self.finish(1, 2, 3)
