@@ -295,7 +295,8 @@ void roster_return_describe(struct roster *roster);
 /* FORMING: whether the loss of the server before this one was one too many; then the verdict comes when the
  * members of its world are here, or have been waited for. */
 bool roster_return_ends(struct roster_work *w);
-/* Whether the agent's workers may continue: for the JOIN of an agent that still has some. */
+/* Whether the agent's workers may continue: for the JOIN of an agent that still has some. Next to a proposed
+ * world they may not. */
 bool roster_return_keeps(const struct roster *roster, const struct roster_join *join);
 /* The slot of a member of the world that was taken over, as done, before its agent was here. -1: the JOIN is
  * of no such agent. */

@@ -228,9 +228,9 @@ static bool are_in_touch(struct roster_work *w)
 static bool is_due(struct roster_work *w)
 {
     struct roster *roster = w->roster;
-    if (roster->hold_until.ns != INSTANT_NEVER.ns || proposer_waits(roster))
+    if (roster->hold_until.ns != INSTANT_NEVER.ns)
         return false;
-    if (host_goes(roster)) {
+    if (proposer_waits(roster) || host_goes(roster)) {
         roster->last_call = INSTANT_NEVER;
         return false;
     }

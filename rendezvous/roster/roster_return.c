@@ -104,7 +104,7 @@ static void end_for_lost_server(struct roster_work *w)
 static void count_at_least(struct roster *roster, int64_t restarts)
 {
     if (roster->restart_count < restarts)
-        roster->restart_count = restarts;
+        roster->restart_count = restarts < ROSTER_RESTARTS_LIMIT ? restarts : ROSTER_RESTARTS_LIMIT;
     if (!roster->continues && (int64_t)roster->id.round < roster->restart_count)
         roster->id.round = (uint32_t)roster->restart_count;
 }
@@ -204,8 +204,8 @@ void roster_on_return(struct roster_work *w, const struct roster_join *join)
 
 bool roster_return_keeps(const struct roster *roster, const struct roster_join *join)
 {
-    return roster->state == JOB_FORMING && !roster->world_seen && join->held.epoch != roster->epoch &&
-           join->server_done && world_id_equal(join->last, join->held);
+    return roster->state == JOB_FORMING && !roster->world_seen && !roster->proposed &&
+           join->held.epoch != roster->epoch && join->server_done && world_id_equal(join->last, join->held);
 }
 
 static void stop_former_world(struct roster_work *w)
@@ -252,10 +252,11 @@ static int place_unknown(struct roster *roster)
     return slot;
 }
 
-/* Gives the ranks of agents that are not here a slot each. The hosting agent gets the former serving agent's,
- * if it is in its place. */
+/* Gives the ranks of agents that are not here a slot each. A server that was started again gets that of the
+ * server before. */
 static bool place_absent(struct roster *roster, int nodes)
 {
+    const bool anew = !roster->continues && roster->members[roster->local_slot].state != MEMBER_KEEPS;
     bool placed = false; /* the former server */
     for (int rank = 0; rank < nodes; rank++) {
         if (roster->by_rank[rank] >= 0)
@@ -263,12 +264,12 @@ static bool place_absent(struct roster *roster, int nodes)
         if (placed)
             roster->by_rank[rank] = place_unknown(roster);
         else
-            roster->by_rank[rank] = roster->continues ? place_lost_server(roster) : roster->local_slot;
+            roster->by_rank[rank] = anew ? roster->local_slot : place_lost_server(roster);
         placed = true;
         if (roster->by_rank[rank] < 0)
             return false;
     }
-    return placed || roster->continues;
+    return placed || !anew;
 }
 
 /* Gives all members of the former world their ranks again. */

@@ -116,6 +116,20 @@ static struct world_id world(struct reader *in)
     return (struct world_id){byte & 128 ? 1 + byte % 3 : EPOCH, byte & 64 ? UINT32_MAX - byte % 4 : byte % 8};
 }
 
+/* Ranks of nodes that are done, as a frame can have them. */
+static void done_ranks(struct reader *in, struct rank_ranges *out)
+{
+    int least = 0;
+    for (unsigned i = reader_below(in, 4); i; i--) {
+        const int rank = least + (int)reader_below(in, 3);
+        if (!rank_ranges_add(out, reader_below(in, 16) ? rank : ROSTER_MEMBER_LIMIT - 1))
+            return;
+        least = out->items[out->count - 1].last + 1;
+        if (least >= ROSTER_MEMBER_LIMIT)
+            return;
+    }
+}
+
 static struct roster_join join(struct table *t, unsigned agent)
 {
     struct reader *in = &t->in;
@@ -142,11 +156,18 @@ static struct roster_join join(struct table *t, unsigned agent)
         out.incarnation = (struct agent_incarnation){reader_below(in, 2), reader_below(in, 4)};
     if (lies & 4)
         out.agent_name = name(in);
-    if (lies & 8)
+    if (lies & 8) {
         out.held = world(in);
+        out.held_done = reader_flag(in);
+    }
     if (lies & 16) {
-        out.last = world(in);
-        out.last_nodes = reader_int(in) & INT32_MAX;
+        out.last = out.held.epoch && reader_flag(in) ? out.held : world(in);
+        out.last_nodes = reader_flag(in) ? NODES : reader_int(in) & INT32_MAX;
+        out.last_rank = reader_flag(in) ? (int)agent % NODES : reader_int(in) & INT32_MAX;
+        out.server_done = reader_flag(in);
+        out.server_left = reader_below(in, 8) == 0;
+        out.lapsed = reader_below(in, 8) == 0;
+        done_ranks(in, &out.done);
         out.restart_count = reader_number(in) & ROSTER_RESTARTS_LIMIT;
     }
     if (lies & 32)
@@ -289,6 +310,9 @@ static void turn(struct table *t)
     case 12 ... 13:
         say(t, agent, ROSTER_BEAT);
         break;
+    case 14:
+        step(t, &(struct roster_event){.kind = ROSTER_CHOSEN});
+        break;
     default:
         pass_time(t);
     }
@@ -301,6 +325,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     *t = (struct table){.in = {data, size}, .now = {NS_PER_S}};
     struct muster_error err;
     unsigned kind = reader_byte(&t->in);
+    const struct voter before = {.incarnation = {1, 2}, .name = "b"};
     const struct roster_options options = {
         .job_id = "job",
         .min_nodes = kind & 1 ? 1 : NODES,
@@ -312,6 +337,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .epoch = EPOCH,
         .join_timeout_ns = 60 * NS_PER_S,
         .last_call_ns = kind & 8 ? NS_PER_S : 0,
+        .votes = kind & 16,
+        .continues = (kind & 48) == 48,
+        .before = (kind & 48) == 48 ? &before : NULL,
+        .round = kind & 64 ? 5 : 0,
     };
     t->roster = roster_create(&options, t->now, &err);
     if (!t->roster || roster_actions_init(&t->actions, roster_slot_count(t->roster), &err))
