@@ -317,7 +317,9 @@ static int moving_begin(struct membership *m, struct muster_error *err)
     takeover_init(&c->rules, &self, random, now);
     c->at_endpoint = server;
     if (!m->options.elastic)
-        takeover_all_ranks(&c->rules, server);
+        takeover_all_ranks(&c->rules);
+    if (server)
+        takeover_at_endpoint(&c->rules);
     c->endpoint_port = m->options.port;
     if (!server) {
         (void)snprintf(c->endpoint, sizeof c->endpoint, "%s", m->options.host);

@@ -257,6 +257,7 @@ static void learn(struct takeover_work *w, const struct world_record *record, en
     t->hearsay =
         (t->hearsay || !t->known.epoch) && !own && record_find_voter(record, t->self.incarnation) < 0;
     t->known = *record;
+    t->told_at = w->now;
     t->promised = record->ballot;
     t->has_accepted = false;
     memset(t->heard_voter, 0, sizeof t->heard_voter);

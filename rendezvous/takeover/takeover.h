@@ -43,7 +43,10 @@
  * A new agent that receives a record from agents that do not serve keeps it for itself until it follows a
  * server. Where most voters are lost for good, their agents end and begin anew at different times: a record
  * that each passed on would keep the job looking for lost voters for ever. But it sends the record to a voter
- * of it, which is no new agent: all other agents that knew the record may have ended.
+ * of it, which is no new agent: all other agents that knew the record may have ended. If the agent is at the
+ * endpoint, and for TAKEOVER_ALONE_MS and twice the time in which a loss is noticed nothing has come
+ * from a voter or from an agent that knows the record, it begins the job again, as an agent that is started
+ * then would.
  *
  * Where each world has all ranks (takeover_all_ranks: a static job), two worlds never train at once, whatever
  * agents serve: a rank has one agent at a time, and an agent is in one world. Votes only choose the server,
@@ -186,7 +189,7 @@ struct takeover {
     struct instant past_until;
     bool works;     /* own workers, of whatever round, have not ended */
     bool all_ranks; /* each world has all ranks of the job */
-    bool endpoint;  /* all_ranks: this agent listens at the job's endpoint */
+    bool endpoint;  /* this agent listens at the job's endpoint */
     /* as a voter of `known` */
     struct ballot promised, accepted_at;
     bool has_accepted;
@@ -215,6 +218,7 @@ struct takeover {
     struct instant since;     /* STAND: the candidacy; SERVE: the proposal */
     struct instant lost_at;   /* SEEK, STAND: without a server since then */
     struct instant again_at;  /* all_ranks: when an agent last served anew, without this agent's record */
+    struct instant told_at;   /* the last message of an agent that knew this agent's record */
     struct voter server;      /* FOLLOW */
     struct agent_incarnation gone; /* a server that serves no more: its answers from before may come late */
     struct ballot office;          /* FOLLOW: the server's */
@@ -226,9 +230,11 @@ struct takeover {
 /* Begins in SEEK. self is copied. random: for the time between two candidacies. */
 void takeover_init(struct takeover *t, const struct voter *self, uint64_t random, struct instant now);
 
-/* After it: each world of the job has all of its ranks, and each rank has one agent at a time. at_endpoint:
- * this agent listens at the job's endpoint, where no other does. */
-void takeover_all_ranks(struct takeover *t, bool at_endpoint);
+/* After it: this agent listens at the job's endpoint, where no other does. */
+void takeover_at_endpoint(struct takeover *t);
+
+/* After it: each world of the job has all of its ranks, and each rank has one agent at a time. */
+void takeover_all_ranks(struct takeover *t);
 
 /* As takeover_init, for an agent that goes on: nothing of a round before the known one counts afterwards, and
  * if it had a vote about the round after that, it has none any more. */

@@ -18,10 +18,14 @@ void takeover_begin(struct takeover *t, struct instant now, struct takeover_acti
     takeover_begin_job(&w, TAKEOVER_BEGUN);
 }
 
-void takeover_all_ranks(struct takeover *t, bool at_endpoint)
+void takeover_at_endpoint(struct takeover *t)
+{
+    t->endpoint = true;
+}
+
+void takeover_all_ranks(struct takeover *t)
 {
     t->all_ranks = true;
-    t->endpoint = at_endpoint;
 }
 
 static struct voter lost_voter(const struct takeover *t, struct instant now)
@@ -63,13 +67,26 @@ bool takeover_may_take(const struct takeover *t, bool shows_office)
     return shows_office || !t->all_ranks || t->known.epoch;
 }
 
-/* Without an agent at the endpoint that serves anew, a forgotten vote would help no other agent. */
+/* Of a job of all ranks. Without an agent at the endpoint that serves anew, a forgotten vote would help no
+ * other agent. */
+static bool may_do_without_lost(const struct takeover *t, struct instant now, int64_t alone_ns)
+{
+    return t->all_ranks && instant_diff_ns(now, t->lost_at) >= alone_ns &&
+           (t->endpoint || !takeover_is_doubtful(t, t->again_at, now));
+}
+
+/* The agents that passed the record on have given the job up, one after another, and nobody knows it any
+ * more. An agent that is started now would begin the job. */
+static bool is_forgotten(const struct takeover *t, struct instant now, int64_t alone_ns)
+{
+    return t->endpoint && takeover_may_be_over(t, now) && instant_diff_ns(now, t->told_at) >= alone_ns;
+}
+
 static bool may_begin_again(const struct takeover *t, struct instant now)
 {
     const int64_t alone_ns = TAKEOVER_ALONE_MS * NS_PER_MS + 2 * t->lost_ns;
-    return t->all_ranks && t->known.epoch && !t->leaves && !takeover_leads(t->state) &&
-           instant_diff_ns(now, t->lost_at) >= alone_ns &&
-           (t->endpoint || !takeover_is_doubtful(t, t->again_at, now));
+    return t->known.epoch && !t->leaves && !takeover_leads(t->state) &&
+           (may_do_without_lost(t, now, alone_ns) || is_forgotten(t, now, alone_ns));
 }
 
 bool takeover_begin_again(struct takeover_work *w)

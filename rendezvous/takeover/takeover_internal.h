@@ -67,7 +67,7 @@ int takeover_take_record(struct takeover_work *w, const struct world_record *rec
 int takeover_own_vote(const struct takeover *t);
 /* Whether the sender's record counts for this agent. shows_office: the sender serves. */
 bool takeover_may_take(const struct takeover *t, bool shows_office);
-/* all_ranks: if the agent has waited for lost voters for long enough, it forgets them. Whether it did. */
+/* If the agent has waited for lost voters for long enough, it forgets them. Whether it did. */
 bool takeover_begin_again(struct takeover_work *w);
 
 /* --- takeover_leave.c --- */

@@ -175,8 +175,10 @@ static bool is_sound(const struct takeover_message *m)
 }
 
 static void note_informed(struct takeover *t, struct agent_incarnation agent,
-                          const struct world_record *known)
+                          const struct world_record *known, struct instant now)
 {
+    if (known->epoch && known->epoch == t->known.epoch)
+        t->told_at = now;
     const int voter = t->known.epoch ? record_find_voter(&t->known, agent) : -1;
     if (voter >= 0 && known->epoch == t->known.epoch && record_compare(known, &t->known) == 0)
         t->informed |= 1u << voter;
@@ -209,7 +211,7 @@ void takeover_receive(struct takeover *t, const struct takeover_message *m, stru
         takeover_heard(t, m->from->incarnation, now);
     else
         takeover_note_voter(t, m->from->incarnation, now);
-    note_informed(t, m->from->incarnation, m->known);
+    note_informed(t, m->from->incarnation, m->known, now);
     switch (m->kind) {
     case TAKEOVER_WHO:
         answer_who_serves(&w, m->from);
@@ -246,6 +248,6 @@ void takeover_asked(struct takeover *t, const struct voter *from, const struct w
     if (takeover_may_take(t, false))
         (void)takeover_take_record(&w, known, NULL);
     takeover_note_voter(t, from->incarnation, now);
-    note_informed(t, from->incarnation, known);
+    note_informed(t, from->incarnation, known, now);
     answer_who_serves(&w, from);
 }

@@ -17,6 +17,9 @@
  * Where a world needs all agents (all_ranks), it runs again within 25 s and two round trips once all are
  * there, however many voters were lost.
  *
+ * Agents at the endpoint that have only heard of a round that nobody knows any more begin the job again: the
+ * 10 s count from there.
+ *
  * A job begins again at its endpoint if its endpoint's agent and as many others as a world needs are started
  * again while all that know the job are cut off. Where half of the agents suffice for a world, the two may
  * train at one time: that is not an error here. */

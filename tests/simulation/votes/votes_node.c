@@ -22,9 +22,10 @@ void votes_start(struct votes_job *job, int node)
     votes_say(job, node, "starts");
     takeover_init(&n->t, self, test_random(&job->random), job->instant);
     if (job->schedule->all_ranks)
-        takeover_all_ranks(&n->t, node == 0);
+        takeover_all_ranks(&n->t);
     if (node == 0) {
         struct takeover_actions actions;
+        takeover_at_endpoint(&n->t);
         takeover_begin(&n->t, job->instant, &actions);
         votes_carry_out(job, node, &actions);
     }
@@ -210,6 +211,8 @@ void votes_carry_out(struct votes_job *job, int node, const struct takeover_acti
                 send_takeover(job, node, to, &action->message);
             break;
         case TAKEOVER_CHANGE:
+            if (!job->schedule->all_ranks && action->reason == TAKEOVER_AGAIN)
+                job->calm_at = job->now; /* until then it was a job without a majority */
             on_change(job, node, action);
             break;
         case TAKEOVER_CHOSEN:

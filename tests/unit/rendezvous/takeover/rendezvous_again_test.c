@@ -8,7 +8,8 @@ static void begin_with_all_ranks(struct cluster *c)
 {
     begin(c, 5, 5);
     for (int i = 0; i < AGENTS; i++)
-        takeover_all_ranks(&c->agents[i], i == 0);
+        takeover_all_ranks(&c->agents[i]);
+    takeover_at_endpoint(&c->agents[0]);
 }
 
 static const int64_t alone_ms = TAKEOVER_ALONE_MS + 2 * TAKEOVER_LOST_MS;
@@ -26,7 +27,8 @@ static void start_again(struct cluster *c, int agent)
     const struct voter self = voter_of(agent);
     takeover_init(&c->agents[agent], &self, 77, c->now);
     c->agents[agent].self.incarnation.low += 100;
-    takeover_all_ranks(&c->agents[agent], true);
+    takeover_all_ranks(&c->agents[agent]);
+    takeover_at_endpoint(&c->agents[agent]);
     takeover_begin(&c->agents[agent], c->now, &actions);
     c->dead[agent] = false;
 }
@@ -74,6 +76,42 @@ static void the_endpoint_agent_begins_again(void **state)
     assert_true(c.agents[0].ballot.number > before);
 }
 
+/* In an elastic job agent 4 is no voter, and gives up only later. A new agent at the endpoint receives
+ * the lost round's record. */
+static void a_round_that_nobody_knows_any_more_is_forgotten(void **state)
+{
+    struct cluster c;
+    struct takeover_actions actions;
+    (void)state;
+    for (int at_endpoint = 0; at_endpoint < 2; at_endpoint++) {
+        struct takeover *t = &c.agents[0];
+        begin(&c, 5, 3);
+        c.dead[0] = c.dead[1] = c.dead[2] = true;
+        tick_for(&c, TAKEOVER_LOST_MS + 100);
+        const struct voter self = voter_of(0);
+        takeover_init(t, &self, 77, c.now);
+        t->self.incarnation.low += 100;
+        if (at_endpoint)
+            takeover_at_endpoint(t);
+        takeover_begin(t, c.now, &actions);
+        for (int64_t passed = 0; passed < 2 * alone_ms; passed += 100) {
+            takeover_asked(t, &c.agents[4].self, takeover_word(&c.agents[4]), c.now, &actions);
+            c.now = instant_add(c.now, 100 * NS_PER_MS);
+            takeover_tick(t, c.now, &actions);
+            assert_int_equal(t->known.epoch, 9);
+        }
+        for (int64_t passed = 0; passed < alone_ms - 200; passed += 100) {
+            c.now = instant_add(c.now, 100 * NS_PER_MS);
+            takeover_tick(t, c.now, &actions);
+        }
+        assert_int_equal(t->known.epoch, 9);
+        c.now = instant_add(c.now, 200 * NS_PER_MS);
+        takeover_tick(t, c.now, &actions);
+        assert_int_equal(t->state, at_endpoint ? TAKEOVER_SERVE : TAKEOVER_SEEK);
+        assert_int_equal(t->known.epoch, at_endpoint ? 0 : 9);
+    }
+}
+
 /* It has forgotten its promise, too. */
 static void a_voter_that_has_forgotten_votes_no_more(void **state)
 {
@@ -85,7 +123,7 @@ static void a_voter_that_has_forgotten_votes_no_more(void **state)
     (void)state;
     for (int forgets = 0; forgets < 2; forgets++) {
         takeover_init(&t, &self, 1, now);
-        takeover_all_ranks(&t, false);
+        takeover_all_ranks(&t);
         assert_int_equal(takeover_learn(&t, &record, now, &actions, NULL), 0);
         if (forgets)
             takeover_forget(&t, now);
@@ -127,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agents_with_all_ranks_forget_lost_voters),
         cmocka_unit_test(the_endpoint_agent_begins_again),
+        cmocka_unit_test(a_round_that_nobody_knows_any_more_is_forgotten),
         cmocka_unit_test(a_voter_that_has_forgotten_votes_no_more),
         cmocka_unit_test(a_server_that_has_begun_again_is_followed),
     };
