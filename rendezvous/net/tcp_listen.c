@@ -81,11 +81,13 @@ int tcp_listen(const char *address, uint16_t wanted, uint16_t *bound, struct mus
     return report_port(fd, bound, err) ? -1 : take_fd(&fd);
 }
 
-int tcp_hold_port(uint16_t wanted, uint16_t *bound, struct muster_error *err)
+int tcp_hold_port(const char *address, uint16_t wanted, uint16_t *bound, struct muster_error *err)
 {
-    scope_close int fd = bind_everywhere(wanted, false);
+    struct address parsed;
+    const bool one = address && address_parse(address, wanted, &parsed);
+    scope_close int fd = one ? bind_at(&parsed.of.any, parsed.length, false) : bind_everywhere(wanted, false);
     if (fd < 0)
-        return listen_failed("every address", wanted, err);
+        return listen_failed(one ? address : "every address", wanted, err);
     return report_port(fd, bound, err) ? -1 : take_fd(&fd);
 }
 

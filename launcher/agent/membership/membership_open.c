@@ -79,7 +79,8 @@ static void reserve_entry_port(struct agent *agent)
                                       : !agent_server_is_entry(agent, entry->host))
             continue;
         own = entry;
-        membership->vote_fd = tcp_hold_port(entry->port, &membership->vote_port, &err);
+        membership->vote_fd =
+            tcp_hold_port(agent_bind_address(agent), entry->port, &membership->vote_port, &err);
     }
     membership->signpost = membership->vote_fd >= 0;
     if (own && !membership->signpost)
@@ -95,9 +96,10 @@ static void reserve_vote_port(struct agent *agent)
     struct muster_error err = {0};
     reserve_entry_port(agent);
     for (int port = config->first_port; port && port <= config->last_port && membership->vote_fd < 0; port++)
-        membership->vote_fd = tcp_hold_port((uint16_t)port, &membership->vote_port, &err);
+        membership->vote_fd =
+            tcp_hold_port(agent_bind_address(agent), (uint16_t)port, &membership->vote_port, &err);
     if (!config->first_port && membership->vote_fd < 0)
-        membership->vote_fd = tcp_hold_port(0, &membership->vote_port, &err);
+        membership->vote_fd = tcp_hold_port(agent_bind_address(agent), 0, &membership->vote_port, &err);
     if (membership->vote_fd < 0)
         log_warning(&agent->log, "this node does not take part in votes about the job's server: %s",
                     err.text);

@@ -42,7 +42,7 @@ static int take_port(struct job_store *store, uint16_t port, struct muster_error
         return config_meets(config) ? tcpstore_server_start(&options, &store->tcpstore, err)
                                     : tcpstore_server_listen(&options, &store->tcpstore, err);
     }
-    int fd = tcp_hold_port(port, &store->held_port, err);
+    int fd = tcp_hold_port(NULL, port, &store->held_port, err);
     if (fd < 0)
         return -1;
     if (store->held_port_fd >= 0)
@@ -143,7 +143,7 @@ static uint16_t renew_held_port(struct job_store *store)
 {
     struct muster_error err = {0};
     uint16_t port = store->held_port;
-    int probe = tcp_hold_port(port, &port, NULL);
+    int probe = tcp_hold_port(NULL, port, &port, NULL);
     if (probe >= 0) {
         (void)close(probe); /* an unconnected socket */
         return 0;

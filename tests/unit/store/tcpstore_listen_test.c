@@ -37,7 +37,7 @@ static void a_held_port_is_for_who_asks_by_number(void **state)
     (void)state;
     struct muster_error err = {0};
     uint16_t port = 0;
-    scope_close int held = tcp_hold_port(0, &port, &err);
+    scope_close int held = tcp_hold_port(NULL, 0, &port, &err);
     if (held < 0)
         fail_msg("%s", err.text);
     assert_true(port > 0);
@@ -56,16 +56,33 @@ static void a_port_on_which_somebody_listens_cannot_be_held(void **state)
     (void)state;
     struct muster_error err = {0};
     uint16_t port = 0, again = 0;
-    scope_close int held = tcp_hold_port(0, &port, &err);
+    scope_close int held = tcp_hold_port(NULL, 0, &port, &err);
     int server = tcp_listen(NULL, port, &again, &err);
     if (server < 0)
         fail_msg("%s", err.text);
     assert_int_equal(again, port); /* ours listens where ours holds */
-    assert_int_equal(tcp_hold_port(port, &again, &err), -1);
+    assert_int_equal(tcp_hold_port(NULL, port, &again, &err), -1);
     assert_non_null(strstr(err.text, "in use by"));
     (void)close(server);
-    scope_close int probe = tcp_hold_port(port, &again, &err); /* next to the first */
+    scope_close int probe = tcp_hold_port(NULL, port, &again, &err); /* next to the first */
     assert_true(probe >= 0);
+    assert_int_equal(again, port);
+}
+
+/* As the pods of muster local. */
+static void a_port_is_held_at_one_address_next_to_others(void **state)
+{
+    (void)state;
+    struct muster_error err = {0};
+    uint16_t port = 0, again = 0;
+    scope_close int server = tcp_listen("127.0.0.1", 0, &port, &err);
+    assert_true(server >= 0);
+    assert_int_equal(tcp_hold_port(NULL, port, &again, &err), -1);
+    assert_int_equal(tcp_hold_port("127.0.0.1", port, &again, &err), -1);
+    assert_non_null(strstr(err.text, "cannot listen on 127.0.0.1: port"));
+    scope_close int held = tcp_hold_port("127.0.0.2", port, &again, &err);
+    if (held < 0)
+        fail_msg("%s", err.text);
     assert_int_equal(again, port);
 }
 
@@ -108,6 +125,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_held_port_is_for_who_asks_by_number),
         cmocka_unit_test(a_port_on_which_somebody_listens_cannot_be_held),
+        cmocka_unit_test(a_port_is_held_at_one_address_next_to_others),
         cmocka_unit_test(a_port_is_awaited_for_a_second),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
