@@ -379,7 +379,7 @@ static void agent_pmi_event(struct agent *agent, const struct agent_event *event
     if (event->kind == AGENT_ROUND_ENDS)
         end_round(agent);
     if (event->kind == AGENT_WORKER_ENDED && agent->pmi->pmi) {
-        pmix_look(&agent->pmi->look, agent, agent->pmi->pmi); /* the others of a short program */
+        pmix_look_ended(&agent->pmi->look, agent, agent->pmi->pmi);
         step(agent);
     }
 }

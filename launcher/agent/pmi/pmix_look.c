@@ -54,3 +54,11 @@ void pmix_look(struct pmix_look *look, struct agent *agent, const struct pmi *pm
         return;
     }
 }
+
+void pmix_look_ended(struct pmix_look *look, struct agent *agent, const struct pmi *pmi)
+{
+    if (look->ended)
+        return;
+    look->ended = true;
+    pmix_look(look, agent, pmi);
+}

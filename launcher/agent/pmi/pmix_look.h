@@ -10,11 +10,14 @@
 struct pmix_look {
     struct instant begun;
     int64_t due_ns; /* after begun; 0: no more looks */
+    bool ended;     /* the look at the first end of a rank was made */
 };
 
 void pmix_look_begin(struct pmix_look *look, struct instant now);
 struct instant pmix_look_deadline(const struct pmix_look *look);
 /* Looks at the ranks that have not called MPI_Init. */
 void pmix_look(struct pmix_look *look, struct agent *agent, const struct pmi *pmi);
+/* A rank has ended: looks at the others of a short program, once. */
+void pmix_look_ended(struct pmix_look *look, struct agent *agent, const struct pmi *pmi);
 
 #endif

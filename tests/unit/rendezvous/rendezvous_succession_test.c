@@ -228,6 +228,15 @@ static void the_restart_names_the_lost_servers_rank(void **state)
     }
 }
 
+/* The two that worked are done, and the job ends well. */
+static void finish(struct fixture *f)
+{
+    for (int who = SERVER; who < 3; who++)
+        report(f, who, before, MEMBERSHIP_REPORT_DONE);
+    assert_int_equal(roster_state(f->roster), JOB_FINISHING);
+    assert_int_equal(f->last.exit_code, EXIT_CODE_OK);
+}
+
 /* The server before had nothing left to do: its loss costs nothing. */
 static void a_world_that_needs_no_server_goes_on(void **state)
 {
@@ -240,10 +249,7 @@ static void a_world_that_needs_no_server_goes_on(void **state)
         assert_int_equal(f.stops + f.proposals + f.verdicts, 0);
         assert_int_equal(roster_state(f.roster), JOB_RUNNING);
         assert_int_equal(roster_restart_count(f.roster), 0);
-        for (int who = SERVER; who < 3; who++)
-            report(&f, who, before, MEMBERSHIP_REPORT_DONE);
-        assert_int_equal(roster_state(f.roster), JOB_FINISHING);
-        assert_int_equal(f.last.exit_code, EXIT_CODE_OK);
+        finish(&f);
         destroy(&f);
     }
 }
@@ -284,10 +290,7 @@ static void nodes_that_were_done_may_have_gone(void **state)
         tick_at(&f, 2500);
         assert_int_equal(f.stops + f.proposals + f.verdicts, 0);
         assert_int_equal(roster_state(f.roster), JOB_RUNNING);
-        for (int who = SERVER; who < 3; who++)
-            report(&f, who, before, MEMBERSHIP_REPORT_DONE);
-        assert_int_equal(roster_state(f.roster), JOB_FINISHING);
-        assert_int_equal(f.last.exit_code, EXIT_CODE_OK);
+        finish(&f);
         destroy(&f);
     }
 }
@@ -311,8 +314,7 @@ static void a_node_that_was_done_comes_back_to_its_place(void **state)
         join_as(&f, 3, &late);
         assert_int_equal(f.stops, 0);
         assert_int_equal(roster_member_state(f.roster, f.slots[3]), MEMBER_DONE);
-        for (int who = SERVER; who < 3; who++)
-            report(&f, who, before, MEMBERSHIP_REPORT_DONE);
+        finish(&f);
         assert_int_equal(f.verdicts, 2); /* to agents 2 and 3; the server's own is the last */
         destroy(&f);
     }
@@ -390,9 +392,7 @@ static void the_next_agent_of_the_server_is_waited_with(void **state)
         join(&f, 2, WORKS);
         assert_int_equal(f.stops + f.proposals + f.verdicts, 0);
         assert_int_equal(roster_state(f.roster), JOB_RUNNING);
-        for (int who = SERVER; who < 3; who++)
-            report(&f, who, before, MEMBERSHIP_REPORT_DONE);
-        assert_int_equal(roster_state(f.roster), JOB_FINISHING);
+        finish(&f);
         destroy(&f);
     }
 }
